@@ -1,0 +1,57 @@
+// The compressed-tensors checkpoint layout: quantized linear layers as several tensors each, and a
+// `quantization_config` in config.json.
+//
+//   layout (format)        tensors of layer NAME
+//   nvfp4-pack-quantized   weight_packed U8 [N,K/2], weight_scale F8_E4M3 [N,K/16],
+//                          weight_global_scale F32 [1] (divides)
+//   mxfp4-pack-quantized   weight_packed U8 [N,K/2], weight_scale U8 [N,K/32]
+//   pack-quantized         weight_packed I32 [N,ceil(K bits/32)], weight_scale [N,K/g] in the scale
+//                          dtype, weight_shape I64 [2], weight_zero_point I32 [ceil(N bits/32),K/g]
+//   float-quantized        weight F8_E4M3 [N,K], weight_scale [N,1]
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "curvq/formats/quantized_matrix.h"
+#include "curvq/io/checkpoint.h"
+#include "curvq/io/json.h"
+
+namespace curvq {
+
+// "nvfp4-pack-quantized", ...
+std::string compressed_tensors_format(const Scheme& scheme);
+
+// The tensors that layer `name` (without ".weight") becomes.
+std::vector<TensorInfo> compressed_tensors_infos(const std::string& name, const Scheme& scheme,
+                                                 int64_t rows, int64_t cols);
+std::vector<TensorData> compressed_tensors_pack(const std::string& name, const QuantizedMatrix& matrix);
+
+// One `config_groups` entry: a scheme and the modules it targets.
+struct QuantizationGroup {
+  Scheme scheme;
+  std::vector<std::string> targets;  // "Linear", full module names, or "re:..."
+};
+
+struct QuantizationConfig {
+  std::vector<QuantizationGroup> groups;
+  std::vector<std::string> ignore;  // module names or "re:..."; what keeps a plain weight
+
+  // Scheme of linear layer `name`; nullopt if it is ignored or not targeted.
+  std::optional<Scheme> scheme_of(const std::string& name) const;
+};
+
+// The JSON exactly as compressed-tensors 0.20.1 writes it; more than one group gives
+// "mixed-precision".
+OrderedJson to_json(const QuantizationConfig& config);
+// Throws UnsupportedError for another quant_method or settings that curvq does not read (naming
+// the key and its value), FormatError for contradictions.
+QuantizationConfig parse_quantization_config(const Json& json, const std::string& origin);
+
+// Reads layer `name` back. Throws FormatError naming file, tensor, and both shapes or dtypes if
+// tensors are missing or do not fit the scheme. The scale dtype is taken from the file.
+QuantizedMatrix compressed_tensors_unpack(const Checkpoint& checkpoint, const std::string& name,
+                                          Scheme scheme);
+
+}  // namespace curvq
