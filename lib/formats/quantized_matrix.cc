@@ -1,0 +1,201 @@
+#include "curvq/formats/quantized_matrix.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/core/parallel.h"
+#include "formats/codec.h"
+#include "formats/simd_clones.h"
+
+namespace curvq {
+namespace {
+
+// Values of the two elements of a byte.
+template <class Codec>
+constexpr std::array<std::array<float, 2>, 256> pair_table() {
+  std::array<std::array<float, 2>, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    table[byte] = {Codec{}.value(byte & 15), Codec{}.value(byte >> 4)};
+  }
+  return table;
+}
+
+template <class Codec>
+constexpr std::array<float, 256> byte_table() {
+  std::array<float, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) table[byte] = Codec{}.value(byte);
+  return table;
+}
+
+constexpr auto kE2M1Pairs = pair_table<internal::E2M1Codec>();
+constexpr auto kInt4Pairs = pair_table<internal::IntCodec<4>>();
+constexpr auto kE4M3Bytes = byte_table<internal::E4M3Codec>();
+constexpr auto kInt8Bytes = byte_table<internal::IntCodec<8>>();
+
+// Values of columns [begin, end) of a row of codes, without scale and zero point.
+void decode_row(const Scheme& scheme, const uint8_t* codes, int64_t begin, int64_t end,
+                float* out) {
+  if (scheme.bits == 8) {
+    const auto& table = scheme.element == ElementType::kE4M3 ? kE4M3Bytes : kInt8Bytes;
+    for (int64_t c = begin; c < end; ++c) *out++ = table[codes[c]];
+    return;
+  }
+  const auto& table = scheme.element == ElementType::kE2M1 ? kE2M1Pairs : kInt4Pairs;
+  int64_t c = begin;
+  if (c % 2 == 1 && c < end) *out++ = table[codes[c++ / 2]][1];
+  for (; c + 1 < end; c += 2, out += 2) {
+    std::memcpy(out, table[codes[c / 2]].data(), 2 * sizeof(float));
+  }
+  if (c < end) *out = table[codes[c / 2]][0];
+}
+
+CURVQ_SIMD_CLONES void scale_values(float scale, float zero_point, int64_t count, float* values) {
+  for (int64_t i = 0; i < count; ++i) values[i] = (values[i] - zero_point) * scale;
+}
+
+CURVQ_SIMD_CLONES void divide(const float* __restrict weight, float scale, int64_t count,
+                              float* __restrict quotients) {
+  for (int64_t i = 0; i < count; ++i) quotients[i] = weight[i] / scale;
+}
+
+CURVQ_SIMD_CLONES void add(float zero_point, int64_t count, float* quotients) {
+  for (int64_t i = 0; i < count; ++i) quotients[i] += zero_point;
+}
+
+// compressed-tensors computes integers, E4M3 and MXFP4 in the weight's own type; NVFP4's quotients
+// are float32 because its scale is.
+bool rounds_quotients(const Scheme& scheme) {
+  return scheme.rule == ScaleRule::kCompressedTensors && scheme.source_dtype != DType::kF32 &&
+         scheme.scale_type != ScaleType::kE4M3;
+}
+
+void round_all(DType dtype, int64_t count, float* values) {
+  for (int64_t i = 0; i < count; ++i) values[i] = round_to_dtype(values[i], dtype);
+}
+
+template <class Codec>
+[[gnu::always_inline]] inline void code_loop(Codec codec, const float* __restrict quotients,
+                                             int64_t count, uint8_t* __restrict codes) {
+  for (int64_t i = 0; i < count; ++i) codes[i] = codec.code(quotients[i]);
+}
+
+CURVQ_SIMD_CLONES void code_e2m1(const float* quotients, int64_t count, uint8_t* codes) {
+  code_loop(internal::E2M1Codec{}, quotients, count, codes);
+}
+
+CURVQ_SIMD_CLONES void code_e4m3(const float* quotients, int64_t count, uint8_t* codes) {
+  code_loop(internal::E4M3Codec{}, quotients, count, codes);
+}
+
+CURVQ_SIMD_CLONES void code_int4(const float* quotients, int64_t count, uint8_t* codes) {
+  code_loop(internal::IntCodec<4>{}, quotients, count, codes);
+}
+
+CURVQ_SIMD_CLONES void code_int8(const float* quotients, int64_t count, uint8_t* codes) {
+  code_loop(internal::IntCodec<8>{}, quotients, count, codes);
+}
+
+// Two codes a byte; an odd last element leaves the high nibble zero.
+CURVQ_SIMD_CLONES void pack_nibbles(const uint8_t* __restrict codes, int64_t count,
+                                    uint8_t* __restrict packed) {
+  for (int64_t i = 0; i < count / 2; ++i) {
+    packed[i] = static_cast<uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+  }
+  if (count % 2 == 1) packed[count / 2] = codes[count - 1];
+}
+
+void quantize_row(const float* weight, int64_t r, QuantizedMatrix& matrix) {
+  const ScaleGrid& grid = matrix.grid;
+  const Scheme& scheme = grid.scheme;
+  const int64_t cols = grid.cols;
+  const int64_t group_size = scheme.group_size == 0 ? cols : scheme.group_size;
+  const bool rounds = rounds_quotients(scheme);
+  std::vector<float> quotients(cols);
+  for (int64_t g = 0; g < grid.groups; ++g) {
+    const float* group = weight + g * group_size;
+    float* out = quotients.data() + g * group_size;
+    divide(group, grid.scale(r, g), group_size, out);
+    if (rounds) round_all(scheme.source_dtype, group_size, out);
+    if (!scheme.symmetric) {
+      add(static_cast<float>(grid.zero_point(r, g)), group_size, out);
+      if (rounds) round_all(scheme.source_dtype, group_size, out);
+    }
+  }
+  uint8_t* row_codes = matrix.codes.data() + r * matrix.row_bytes;
+  if (scheme.element == ElementType::kE4M3) return code_e4m3(quotients.data(), cols, row_codes);
+  if (scheme.bits == 8) return code_int8(quotients.data(), cols, row_codes);
+  std::vector<uint8_t> codes(cols);
+  if (scheme.element == ElementType::kE2M1) {
+    code_e2m1(quotients.data(), cols, codes.data());
+  } else {
+    code_int4(quotients.data(), cols, codes.data());
+  }
+  pack_nibbles(codes.data(), cols, row_codes);
+}
+
+}  // namespace
+
+QuantizedMatrix::QuantizedMatrix(ScaleGrid g) : grid(std::move(g)) {
+  row_bytes = (grid.cols * grid.scheme.bits + 31) / 32 * 4;
+  codes.assign(grid.rows * row_bytes, 0);
+}
+
+uint8_t QuantizedMatrix::code(int64_t row, int64_t col) const {
+  const uint8_t* row_codes = codes.data() + row * row_bytes;
+  if (grid.scheme.bits == 8) return row_codes[col];
+  return row_codes[col / 2] >> (4 * (col % 2)) & 15;
+}
+
+void QuantizedMatrix::set_code(int64_t row, int64_t col, uint8_t code) {
+  uint8_t* row_codes = codes.data() + row * row_bytes;
+  if (grid.scheme.bits == 8) {
+    row_codes[col] = code;
+    return;
+  }
+  const int shift = 4 * (col % 2);
+  uint8_t& byte = row_codes[col / 2];
+  byte = static_cast<uint8_t>((byte & ~(15 << shift)) | (code & 15) << shift);
+}
+
+QuantizedMatrix quantize_rtn(const float* weight, int64_t rows, int64_t cols, const Scheme& scheme,
+                             float tensor_amax) {
+  return quantize_rtn(weight, make_scale_grid(weight, rows, cols, scheme, tensor_amax));
+}
+
+QuantizedMatrix quantize_rtn(const float* weight, ScaleGrid grid) {
+  QuantizedMatrix matrix(std::move(grid));
+  const int64_t cols = matrix.cols();
+  parallel_for(0, matrix.rows(), [&](int64_t r) { quantize_row(weight + r * cols, r, matrix); });
+  return matrix;
+}
+
+void dequantize_row(const QuantizedMatrix& matrix, int64_t row, int64_t begin, int64_t end,
+                    float* out) {
+  if (begin < 0 || begin > end || end > matrix.cols() || row < 0 || row >= matrix.rows()) {
+    throw UsageError(format("columns %ld to %ld of row %ld of a matrix of %ld rows, %ld columns",
+                            long{begin}, long{end}, long{row}, long{matrix.rows()},
+                            long{matrix.cols()}));
+  }
+  const ScaleGrid& grid = matrix.grid;
+  decode_row(grid.scheme, matrix.codes.data() + row * matrix.row_bytes, begin, end, out);
+  const int64_t group_size = grid.scheme.group_size == 0 ? grid.cols : grid.scheme.group_size;
+  for (int64_t c = begin; c < end;) {
+    const int64_t g = c / group_size;
+    const int64_t next = std::min(end, (g + 1) * group_size);
+    scale_values(grid.scale(row, g), static_cast<float>(grid.zero_point(row, g)), next - c,
+                 out + (c - begin));
+    c = next;
+  }
+}
+
+void dequantize(const QuantizedMatrix& matrix, float* out) {
+  const int64_t cols = matrix.cols();
+  parallel_for(0, matrix.rows(),
+               [&](int64_t r) { dequantize_row(matrix, r, 0, cols, out + r * cols); });
+}
+
+}  // namespace curvq
