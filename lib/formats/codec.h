@@ -11,12 +11,17 @@
 
 namespace curvq::internal {
 
+// The magnitude of float32 `bits`, at most `max`; NaN gives max. Magnitudes order as their bits.
+constexpr float clamped_magnitude(uint32_t bits, float max) {
+  const uint32_t magnitude = bits & 0x7fffffffu, limit = std::bit_cast<uint32_t>(max);
+  return std::bit_cast<float>(magnitude < limit ? magnitude : limit);
+}
+
 struct E2M1Codec {
   constexpr uint8_t code(float quotient) const {
     const uint32_t bits = std::bit_cast<uint32_t>(quotient);
-    const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
-    const uint32_t index = E2M1::encode(magnitude < kE2M1Max ? magnitude : kE2M1Max);
-    return static_cast<uint8_t>(index == 0 ? 0 : index | (bits >> 31 << 3));
+    const uint32_t index = E2M1::encode(clamped_magnitude(bits, kE2M1Max));
+    return static_cast<uint8_t>(select(index == 0, 0, index | (bits >> 31 << 3)));
   }
   constexpr float value(uint32_t code) const {
     return std::bit_cast<float>(std::bit_cast<uint32_t>(E2M1::decode(code & 7)) |
@@ -27,15 +32,14 @@ struct E2M1Codec {
 struct E4M3Codec {
   constexpr uint8_t code(float quotient) const {
     const uint32_t bits = std::bit_cast<uint32_t>(quotient);
-    const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
-    const uint32_t finite = E4M3::encode(magnitude < kE4M3Max ? magnitude : kE4M3Max);
-    const uint32_t index = magnitude != magnitude ? 0x7f : finite;
-    return static_cast<uint8_t>(index | (bits >> 31 << 7));
+    const uint32_t finite = E4M3::encode(clamped_magnitude(bits, kE4M3Max));
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return static_cast<uint8_t>(select(nan, 0x7f, finite) | (bits >> 31 << 7));
   }
   constexpr float value(uint32_t code) const {
     const uint32_t magnitude = code & 0x7f;
     const uint32_t bits =
-        magnitude == 0x7f ? 0x7fc00000u : std::bit_cast<uint32_t>(E4M3::decode(magnitude));
+        select(magnitude == 0x7f, 0x7fc00000u, std::bit_cast<uint32_t>(E4M3::decode(magnitude)));
     return std::bit_cast<float>(bits | (code >> 7 << 31));
   }
 };
@@ -47,10 +51,11 @@ struct IntCodec {
   static constexpr float kMagic = 12582912.0f;
 
   constexpr uint8_t code(float quotient) const {
-    const float low = -kOffset, high = kOffset - 1;
-    const float raised = quotient > low ? quotient : low;  // NaN gives low
-    const float clamped = raised < high ? raised : high;
-    return static_cast<uint8_t>(std::bit_cast<uint32_t>(clamped + kMagic) -
+    constexpr float kLow = -kOffset, kHigh = kOffset - 1;
+    uint32_t bits = std::bit_cast<uint32_t>(quotient);
+    bits = select(quotient > kLow, bits, std::bit_cast<uint32_t>(kLow));
+    bits = select(quotient < kHigh, bits, std::bit_cast<uint32_t>(kHigh));  // and NaN
+    return static_cast<uint8_t>(std::bit_cast<uint32_t>(std::bit_cast<float>(bits) + kMagic) -
                                 std::bit_cast<uint32_t>(kMagic) + kOffset);
   }
   constexpr float value(uint32_t code) const {

@@ -13,6 +13,9 @@
 namespace curvq {
 namespace {
 
+using internal::Binary16;
+using internal::select;
+
 struct DTypeInfo {
   std::string_view name;
   size_t bytes;
@@ -42,19 +45,19 @@ constexpr uint32_t kInfinityBits = 0x7f800000u;
 constexpr uint32_t f16_to_f32_bits(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t finite = std::bit_cast<uint32_t>(internal::Binary16::decode(magnitude));
-  // Infinity and NaN keep their mantissa.
-  const uint32_t special = kInfinityBits | magnitude << 13;
-  return (magnitude < 0x7c00u ? finite : special) | sign;
+  const uint32_t finite = std::bit_cast<uint32_t>(Binary16::decode(magnitude));
+  const uint32_t special = kInfinityBits | magnitude << 13;  // infinity and NaN keep their mantissa
+  return select(magnitude < 0x7c00u, finite, special) | sign;
 }
 
 constexpr uint16_t f32_to_f16_bits(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffu;
   // 65536 encodes as infinity; what lies between 65504 and it rounds to one of the two.
-  const float absolute = std::bit_cast<float>(magnitude);
-  const uint32_t rounded = internal::Binary16::encode(absolute < 65536.0f ? absolute : 65536.0f);
-  return static_cast<uint16_t>((magnitude > kInfinityBits ? 0x7e00u : rounded) |
+  constexpr uint32_t kLimit = std::bit_cast<uint32_t>(65536.0f);
+  const uint32_t clamped = magnitude < kLimit ? magnitude : kLimit;
+  const uint32_t rounded = Binary16::encode(std::bit_cast<float>(clamped));
+  return static_cast<uint16_t>(select(magnitude > kInfinityBits, 0x7e00u, rounded) |
                                (bits >> 31 << 15));
 }
 
@@ -62,7 +65,7 @@ constexpr uint16_t f32_to_bf16_bits(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
   const uint32_t quiet = (bits >> 16) | 0x40u;
-  return static_cast<uint16_t>((bits & 0x7fffffffu) > kInfinityBits ? quiet : rounded);
+  return static_cast<uint16_t>(select((bits & 0x7fffffffu) > kInfinityBits, quiet, rounded));
 }
 
 template <class T>

@@ -103,7 +103,9 @@ CURVQ_SIMD_CLONES void code_int8(const float* quotients, int64_t count, uint8_t*
 CURVQ_SIMD_CLONES void pack_nibbles(const uint8_t* __restrict codes, int64_t count,
                                     uint8_t* __restrict packed) {
   for (int64_t i = 0; i < count / 2; ++i) {
-    packed[i] = static_cast<uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+    uint16_t pair;  // little end first: the even element is the low byte
+    std::memcpy(&pair, codes + 2 * i, sizeof(pair));
+    packed[i] = static_cast<uint8_t>(pair | pair >> 4);
   }
   if (count % 2 == 1) packed[count / 2] = codes[count - 1];
 }

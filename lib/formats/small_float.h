@@ -11,6 +11,13 @@ constexpr float power_of_two(int exponent) {  // -126 <= exponent <= 127
   return std::bit_cast<float>(static_cast<uint32_t>(127 + exponent) << 23);
 }
 
+// `condition ? a : b` by masks: compilers do not turn it into a branch around floating point
+// operations, which would keep a loop from being vectorised.
+constexpr uint32_t select(bool condition, uint32_t a, uint32_t b) {
+  const uint32_t mask = -static_cast<uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
 // A float with `kMantissaBits` stored mantissa bits whose smallest normal value is 2^(1 - kBias).
 template <int kMantissaBits, int kBias>
 struct SmallFloat {
@@ -29,14 +36,15 @@ struct SmallFloat {
     const uint32_t normal = ((bits + half) >> kShift) - kRebias;
     const uint32_t subnormal =
         std::bit_cast<uint32_t>(magnitude + kMagic) - std::bit_cast<uint32_t>(kMagic);
-    return magnitude < kMinNormal ? subnormal : normal;
+    return select(bits < std::bit_cast<uint32_t>(kMinNormal), subnormal, normal);
   }
 
   // Value of a code without its sign; infinities and NaN are the caller's.
   static constexpr float decode(uint32_t code) {
-    const float normal = std::bit_cast<float>((code + kRebias) << kShift);
+    const uint32_t normal = (code + kRebias) << kShift;
     const float subnormal = static_cast<float>(static_cast<int32_t>(code)) * kMinSubnormal;
-    return (code >> kMantissaBits) == 0 ? subnormal : normal;
+    return std::bit_cast<float>(
+        select((code >> kMantissaBits) == 0, std::bit_cast<uint32_t>(subnormal), normal));
   }
 };
 

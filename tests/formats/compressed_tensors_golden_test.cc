@@ -5,7 +5,7 @@
 
 #include "curvq/formats/minifloat.h"
 #include "curvq/formats/quantized_matrix.h"
-#include "golden.h"
+#include "formats/golden.h"
 
 namespace curvq {
 namespace {
