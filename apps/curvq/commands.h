@@ -1,0 +1,14 @@
+// The commands, in the order of --help. A new one is one line here and a file that defines it.
+#pragma once
+
+#include "command.h"
+
+#define CURVQ_COMMANDS(COMMAND)
+
+namespace curvq::cli {
+
+#define CURVQ_DECLARE_COMMAND(name) extern const Command name;
+CURVQ_COMMANDS(CURVQ_DECLARE_COMMAND)
+#undef CURVQ_DECLARE_COMMAND
+
+}  // namespace curvq::cli

@@ -1,0 +1,47 @@
+// What a command gives back: text for people, or one JSON object.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "curvq/io/json.h"
+#include "options.h"
+
+namespace curvq::cli {
+
+class Output {
+ public:
+  explicit Output(const Options& options);
+
+  // True with --json: standard output holds the JSON object alone.
+  bool json_only() const { return json_only_; }
+  // True if text() may hold colours: standard output is a terminal and NO_COLOR is not set.
+  bool color() const { return color_; }
+  // True if the JSON object is wanted at all, on standard output or in a file.
+  bool wants_json() const { return json_only_ || !json_file_.empty(); }
+
+  // Prints at once, unless json_only(). Throws ResourceError if standard output takes no more.
+  void text(std::string_view text) const;
+
+  // What was read, by role: {"model": {"path": ..., "hash": ...}}.
+  OrderedJson& inputs() { return inputs_; }
+  OrderedJson& results() { return results_; }
+
+  // schema_version, version, command, options, inputs, results: what --json prints and
+  // quantization_report.json holds.
+  OrderedJson document() const;
+  // Prints the JSON object or writes it to a file, as asked. main calls it after the command.
+  void finish() const;
+
+ private:
+  void print(std::string_view text) const;
+
+  std::string command_, json_file_;
+  bool json_only_, color_;
+  OrderedJson options_, inputs_ = OrderedJson::object(), results_ = OrderedJson::object();
+};
+
+// `text` in bold if `color`.
+std::string bold(const std::string& text, bool color);
+
+}  // namespace curvq::cli
