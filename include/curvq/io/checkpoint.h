@@ -13,9 +13,13 @@ namespace curvq {
 
 // Tensors of a checkpoint, over all of its shards, mapped and never copied.
 //
-// Opening throws UsageError if the path does not exist, FormatError for a missing shard, an index
-// that names a tensor which its shard lacks, a tensor in two shards or in none, and for what
-// SafetensorsFile rejects.
+// A directory holds model.safetensors or model.safetensors.index.json (looked for in this order)
+// or, failing both, is taken to consist of the *.safetensors files in it.
+//
+// Opening throws UsageError if the path does not exist, FormatError for a directory without
+// weights, a missing shard, an index that names a tensor which its shard lacks or a file outside of
+// the directory, a tensor in two shards, and for what SafetensorsFile rejects. A tensor that the
+// index does not name is there all the same, with a warning, as loaders take whole shards.
 class Checkpoint {
  public:
   // `path`: a directory or a .safetensors file. Symlinks are followed; nothing is written.
@@ -29,11 +33,15 @@ class Checkpoint {
   // All tensors sorted by name.
   const std::vector<const TensorView*>& tensors() const { return tensors_; }
   const TensorView* find(const std::string& name) const;
+  // As above, but throws FormatError naming the checkpoint and the nearest names.
   const TensorView& at(const std::string& name) const;
+  // See SafetensorsFile::release.
   void release(const TensorView& tensor) const;
+  // Of the first shard.
   const std::map<std::string, std::string>& metadata() const { return files_.front().metadata(); }
 
-  // xxh3 (64 bit, hex) over names, dtypes, shapes and data.
+  // xxh3 (64 bit, hex) over names, dtypes, shapes and data, in the order of the names; does not
+  // depend on how tensors are spread over shards. Reads everything once.
   std::string content_hash() const;
 
  private:
@@ -44,8 +52,8 @@ class Checkpoint {
   std::vector<const TensorView*> tensors_;
 };
 
-// Writes model.safetensors, or shards of at most `max_shard_bytes` with their index, into a
-// directory that exists. Same contract as SafetensorsWriter.
+// Writes model.safetensors, or shards of at most `max_shard_bytes` of data (a larger tensor gets
+// its own) with their index, into a directory that exists. Same contract as SafetensorsWriter.
 class CheckpointWriter {
  public:
   // metadata gets {"format": "pt"}, which transformers wants.

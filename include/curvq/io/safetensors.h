@@ -47,7 +47,10 @@ class SafetensorsFile {
 // bytes wanted and free).
 class SafetensorsWriter {
  public:
-  // Tensors are laid out in the given order; the header is padded with spaces to 8 bytes.
+  // Tensors are laid out in the given order, but those of larger elements first, so that each is
+  // aligned to its element (readers that map the file want that); the header is padded with spaces
+  // to 8 bytes. An existing file is overwritten. Throws std::logic_error for duplicate names,
+  // UsageError for names or metadata that are not UTF-8.
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();
