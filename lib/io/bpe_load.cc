@@ -1,0 +1,125 @@
+#include <limits>
+
+#include "curvq/core/error.h"
+#include "io/bpe.h"
+#include "io/text.h"
+#include "io/tokenizer_json.h"
+#include "io/unicode.h"
+
+namespace curvq::io {
+namespace {
+
+// The largest vocabularies in use have 2^18 tokens; models size their embedding by the largest id.
+constexpr int64_t kMaxIds = int64_t{1} << 24;
+
+void require_empty(const Json& model, const char* key, const std::string& where) {
+  const std::string value = json_string(model, key, "", where);
+  if (!value.empty()) {
+    throw UnsupportedError(where + ": \"" + key + "\" is " + in_quotes(value) +
+                           ", only null or an empty string is handled");
+  }
+}
+
+}  // namespace
+
+Bpe::Bpe(const Json& model, const std::string& where) : where_(where) {
+  if (!model.is_object()) throw FormatError(where + ": must be an object");
+  const std::string type = json_string(model, "type", "BPE", where);
+  if (type != "BPE") throw_unsupported(where, type, "BPE");
+  read_options(model, where);
+  read_vocab(json_required(model, "vocab", where), where + ".vocab");
+  read_merges(json_required(model, "merges", where), where + ".merges");
+  if (json_bool(model, "byte_fallback", false, where)) {
+    for (int byte = 0; byte < 256; ++byte) {
+      const char* digits = "0123456789ABCDEF";
+      byte_ids_.push_back(
+          token_id(std::string("<0x") + digits[byte / 16] + digits[byte % 16] + ">"));
+    }
+  }
+  unk_id_ = has_unk_ ? token_id(unk_token_) : -1;
+}
+
+void Bpe::read_options(const Json& model, const std::string& where) {
+  if (const double dropout = json_number(model, "dropout", 0, where); dropout != 0) {
+    throw UnsupportedError(where + ": \"dropout\" is " + std::to_string(dropout) +
+                           ", only null or 0 is handled");
+  }
+  require_empty(model, "continuing_subword_prefix", where);
+  require_empty(model, "end_of_word_suffix", where);
+  unk_token_ = json_string(model, "unk_token", "", where);
+  has_unk_ = model.contains("unk_token") && !model["unk_token"].is_null();
+  fuse_unk_ = json_bool(model, "fuse_unk", false, where);
+  ignore_merges_ = json_bool(model, "ignore_merges", false, where);
+}
+
+void Bpe::read_vocab(const Json& vocab, const std::string& where) {
+  if (!vocab.is_object()) {
+    throw FormatError(where + ": must be an object, found " + vocab.type_name());
+  }
+  ids_.reserve(vocab.size());
+  tokens_.reserve(vocab.size());
+  for (const auto& [token, value] : vocab.items()) {
+    const bool small = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{kMaxIds};
+    if (!small) {
+      throw FormatError(where + ": the id of " + in_quotes(token) + " must be an integer from 0 to " +
+                        std::to_string(kMaxIds - 1) + ", found " + printable(value.dump()));
+    }
+    const auto id = static_cast<int32_t>(value.get<uint64_t>());
+    const auto [entry, is_new] = ids_.emplace(token, id);
+    if (const auto [other, first] = tokens_.emplace(id, &entry->first); !first) {
+      throw FormatError(where + ": " + in_quotes(*other->second) + " and " + in_quotes(token) +
+                        " have the same id " + std::to_string(id));
+    }
+    max_id_ = std::max(max_id_, id);
+    size_t position = 0;
+    const char32_t code_point = token.empty() ? 0 : next_code_point(token, position);
+    if (!token.empty() && position == token.size()) {
+      characters_.set(code_point, static_cast<uint64_t>(id));
+    }
+  }
+}
+
+void Bpe::add_merge(const std::string& left, const std::string& right, uint32_t rank,
+                    const std::string& at) {
+  const auto id_of = [&](const std::string& token) {
+    const int32_t id = token_id(token);
+    if (id < 0) throw FormatError(at + ": " + in_quotes(token) + " is not in the vocabulary");
+    return id;
+  };
+  const int32_t left_id = id_of(left), right_id = id_of(right), id = id_of(left + right);
+  if (left.empty() || right.empty()) throw FormatError(at + ": merges an empty token");
+  const auto key = uint64_t{static_cast<uint32_t>(left_id)} << 32 | static_cast<uint32_t>(right_id);
+  merges_.set(key, uint64_t{rank} << 32 | static_cast<uint32_t>(id));
+  size_t position = 0;
+  const char32_t first = next_code_point(right, position);
+  reached_.set(uint64_t{previous_code_point(left, left.size())} << 32 | first, 1);
+}
+
+void Bpe::read_merges(const Json& merges, const std::string& where) {
+  if (!merges.is_array()) {
+    throw FormatError(where + ": must be an array, found " + merges.type_name());
+  }
+  if (merges.size() > std::numeric_limits<int32_t>::max()) {
+    throw FormatError(where + ": " + std::to_string(merges.size()) + " merges are too many");
+  }
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Json& merge = merges[i];
+    const std::string at = where + "[" + std::to_string(i) + "]";
+    const auto rank = static_cast<uint32_t>(i);
+    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      add_merge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(),
+                rank, at);
+      continue;
+    }
+    if (!merge.is_string()) throw FormatError(at + ": must be \"a b\" or [\"a\", \"b\"]");
+    const std::string& text = merge.get_ref<const std::string&>();
+    if (text.starts_with("#version")) continue;
+    const size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+      throw FormatError(at + ": " + in_quotes(text) + " must be two tokens with one space between");
+    }
+    add_merge(text.substr(0, space), text.substr(space + 1), rank, at);
+  }
+}
+
+}  // namespace curvq::io

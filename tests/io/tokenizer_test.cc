@@ -1,0 +1,424 @@
+#include "curvq/io/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "curvq/core/error.h"
+#include "curvq/io/atomic_output.h"
+#include "curvq/io/json.h"
+
+namespace curvq {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string kData = std::string(CURVQ_TEST_DATA) + "/tokenizer/";
+
+using Ids = std::vector<int32_t>;
+
+Ids ids_of(const Json& value) { return value.get<Ids>(); }
+
+// What make_tokenizer_golden.py recorded for one text.
+void expect_golden(const Tokenizer& tokenizer, const std::string& text, const Json& golden) {
+  const Ids plain = ids_of(golden["ids"]);
+  Ids special = ids_of(golden["before"]);
+  special.insert(special.end(), plain.begin(), plain.end());
+  for (const int32_t id : ids_of(golden["after"])) special.push_back(id);
+  EXPECT_EQ(tokenizer.encode(text, false), plain);
+  EXPECT_EQ(tokenizer.encode(text, true), special);
+  EXPECT_EQ(tokenizer.decode(special, false), golden["decoded"].get<std::string>());
+  EXPECT_EQ(tokenizer.decode(special, true), golden["skipped"].get<std::string>());
+}
+
+class TokenizerGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TokenizerGolden, EqualsTokenizersPackage) {
+  const Json golden = read_json_file(kData + "golden.json")[GetParam()];
+  const auto lines = read_json_file(kData + "text.json").get<std::vector<std::string>>();
+  const Tokenizer tokenizer = Tokenizer::from_file(kData + GetParam() + ".json");
+  ASSERT_GE(lines.size(), 200u);
+  ASSERT_EQ(golden["lines"].size(), lines.size());
+  std::string whole;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    SCOPED_TRACE("line " + std::to_string(i) + ": " + lines[i]);
+    expect_golden(tokenizer, lines[i], golden["lines"][i]);
+    whole += (i == 0 ? "" : "\n") + lines[i];
+  }
+  expect_golden(tokenizer, whole, golden["whole"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, TokenizerGolden,
+                         ::testing::Values("stories260K", "bytelevel", "gpt4", "metaspace"));
+
+Json base_file() { return read_json_file(kData + "characters.json"); }
+
+Tokenizer from(const Json& file) { return Tokenizer::from_json(file.dump(), "t.json"); }
+
+TEST(Tokenizer, ComponentsEqualTokenizersPackage) {
+  const Json file = read_json_file(kData + "variants.json");
+  const auto text = file["text"].get<std::vector<std::string>>();
+  ASSERT_GE(file["variants"].size(), 70u);
+  for (const Json& variant : file["variants"]) {
+    Json patched = base_file();
+    std::string name;
+    for (const auto& [key, value] : variant.items()) {
+      if (key == "ids" || key == "decoded") continue;
+      name += key + " " + value.dump() + " ";
+      if (key == "model") {
+        patched[key].update(value);
+      } else {
+        patched[key] = value;
+      }
+    }
+    const Tokenizer tokenizer = from(patched);
+    for (size_t i = 0; i < text.size(); ++i) {
+      SCOPED_TRACE(name + text[i]);
+      const Ids ids = tokenizer.encode(text[i], true);
+      if (variant.contains("decoded")) {
+        EXPECT_EQ(tokenizer.decode(ids, true), variant["decoded"][i].get<std::string>());
+      } else {
+        EXPECT_EQ(ids, ids_of(variant["ids"][i]));
+      }
+    }
+  }
+}
+
+TEST(Tokenizer, KnowsItsVocabulary) {
+  const Tokenizer tokenizer = Tokenizer::from_file(kData + "metaspace.json");
+  const Json file = read_json_file(kData + "metaspace.json");
+  const int32_t mask = tokenizer.token_id("[MASK]");
+  int64_t largest = mask;
+  for (const auto& entry : file["model"]["vocab"]) largest = std::max<int64_t>(largest, entry);
+  for (const auto& entry : file["added_tokens"]) largest = std::max<int64_t>(largest, entry["id"]);
+  EXPECT_EQ(tokenizer.token_id("<unk>"), 0);
+  EXPECT_EQ(tokenizer.token_id("no such token"), -1);
+  EXPECT_EQ(tokenizer.token_id(""), -1);
+  EXPECT_EQ(tokenizer.vocab_size(), largest + 1);
+  EXPECT_EQ(tokenizer.encode("[MASK]", false), Ids{mask});
+  EXPECT_EQ(tokenizer.decode({1, mask, 2}, true), "");
+  EXPECT_EQ(tokenizer.decode({}, true), "");
+  EXPECT_EQ(tokenizer.encode("", false), Ids{});
+  EXPECT_EQ(tokenizer.encode("", true), (Ids{1, 2}));
+}
+
+template <typename Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Tokenizer, RefusesIdsThatAreNotInTheVocabulary) {
+  const Tokenizer tokenizer = Tokenizer::from_file(kData + "stories260K.json");
+  EXPECT_EQ(tokenizer.vocab_size(), 512);
+  EXPECT_THROW(tokenizer.decode({512}, false), UsageError);
+  EXPECT_THROW(tokenizer.decode({-1}, false), UsageError);
+  EXPECT_THAT(error_of([&] {
+                tokenizer.decode({1, 99999}, false);
+              }),
+              AllOf(HasSubstr("99999"), HasSubstr("512")));
+}
+
+TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
+  const Tokenizer tokenizer = Tokenizer::from_file(kData + "stories260K.json");
+  for (const std::string bad :
+       {"\x80", "\xC0\xAF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF5", "\xC3"}) {
+    EXPECT_THROW(tokenizer.encode("abc" + bad, false), FormatError);
+    EXPECT_THAT(error_of([&] { tokenizer.encode("abc" + bad, false); }), HasSubstr("at byte 3 of"));
+  }
+}
+
+TEST(Tokenizer, ReplacesBytesThatAreNotUtf8WhenDecoding) {
+  const Tokenizer stories = Tokenizer::from_file(kData + "stories260K.json");
+  const int32_t a = stories.token_id("<0xE4>"), b = stories.token_id("<0xBD>");
+  const int32_t c = stories.token_id("<0xA0>");
+  EXPECT_EQ(stories.decode({a, b, c}, false), "\u4F60");
+  EXPECT_EQ(stories.decode({a, b}, false), "\uFFFD\uFFFD");  // one for each byte
+  const Tokenizer level = Tokenizer::from_file(kData + "bytelevel.json");
+  const auto symbol = [&](const char* text) { return level.token_id(text); };
+  EXPECT_EQ(level.decode({symbol("\u00E4"), symbol("\u00BD")}, false),
+            "\uFFFD");  // E4 BD cut short
+  EXPECT_EQ(level.decode({symbol("\u00BD"), symbol("x")}, false), "\uFFFDx");
+}
+
+TEST(Tokenizer, MissingFileIsAResourceError) {
+  EXPECT_THROW(Tokenizer::from_file(kData + "no_such_file.json"), ResourceError);
+}
+
+struct BadFile {
+  const char* pointer;      // where in characters.json
+  const char* replacement;  // JSON
+  const char* message;
+};
+
+void PrintTo(const BadFile& bad, std::ostream* out) {
+  *out << bad.pointer << " " << bad.replacement;
+}
+
+class TokenizerDamaged : public ::testing::TestWithParam<BadFile> {};
+
+TEST_P(TokenizerDamaged, IsAFormatErrorThatNamesTheField) {
+  Json file = base_file();
+  file[Json::json_pointer(GetParam().pointer)] = Json::parse(GetParam().replacement);
+  EXPECT_THROW(from(file), FormatError);
+  EXPECT_THAT(error_of([&] { from(file); }),
+              AllOf(HasSubstr("t.json"), HasSubstr(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, TokenizerDamaged,
+    ::testing::Values(
+        BadFile{"/model", "null", "model"}, BadFile{"/model/vocab", "[]", "model.vocab"},
+        BadFile{"/model/vocab", "{\"a\": 1, \"b\": 1}", "same id 1"},
+        BadFile{"/model/vocab/a", "-1", "-1"}, BadFile{"/model/vocab/a", "16777216", "16777216"},
+        BadFile{"/model/vocab/a", "1.5", "\"a\""}, BadFile{"/model/vocab/a", "\"1\"", "\"a\""},
+        BadFile{"/model/vocab/a", "1e300", "\"a\""}, BadFile{"/model/merges", "{}", "model.merges"},
+        BadFile{"/model/merges/0", "[\"qqq\", \"a\"]", "model.merges[0]: \"qqq\""},
+        BadFile{"/model/merges/0", "[\"z\", \"%\"]", "\"z%\" is not in the vocabulary"},
+        BadFile{"/model/merges/0", "[\"a\"]", "model.merges[0]"},
+        BadFile{"/model/merges/0", "\"a b c\"", "model.merges[0]"},
+        BadFile{"/model/merges/0", "7", "model.merges[0]"},
+        BadFile{"/model/byte_fallback", "1", "byte_fallback"},
+        BadFile{"/model/unk_token", "[]", "unk_token"},
+        BadFile{"/added_tokens", "{}", "added_tokens"},
+        BadFile{"/added_tokens", "[{\"id\": 0}]", "added_tokens[0]: \"content\""},
+        BadFile{"/added_tokens", "[{\"id\": 0, \"content\": \"\"}]", "content"},
+        BadFile{"/added_tokens", "[{\"id\": 9, \"content\": \"<unk>\"}]", "added_tokens[0]"},
+        BadFile{"/added_tokens", "[{\"id\": 9999, \"content\": \"<new>\"}]", "9999"},
+        BadFile{"/added_tokens",
+                "[{\"id\": 0, \"content\": \"<unk>\"}, {\"id\": 0, \"content\": \"<unk>\"}]",
+                "occurs twice"},
+        BadFile{"/normalizer", "{\"type\": 3}", "normalizer"},
+        BadFile{"/normalizer", "{\"type\": \"Prepend\"}", "normalizer: \"prepend\""},
+        BadFile{"/normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{}]}",
+                "normalizer.normalizers[0]"},
+        BadFile{"/normalizer", "{\"type\": \"Replace\", \"pattern\": 1, \"content\": \"\"}",
+                "pattern"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Punctuation\", \"behavior\": \"Odd\"}", "Odd"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"ab\"}",
+                "replacement"},
+        BadFile{"/pre_tokenizer",
+                "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"x\"}",
+                "prepend_scheme"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"Digits\", \"individual_digits\": 3}",
+                "individual_digits"},
+        BadFile{"/decoder", "{\"type\": \"Strip\", \"content\": \" \", \"start\": -1, \"stop\": 0}",
+                "start"},
+        BadFile{"/decoder", "[]", "decoder"},
+        BadFile{"/post_processor", "{\"type\": \"TemplateProcessing\"}",
+                "post_processor: \"single\""},
+        BadFile{
+            "/post_processor",
+            "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"s\"}}]}",
+            "special_tokens"},
+        BadFile{
+            "/post_processor",
+            "{\"type\": \"TemplateProcessing\", \"special_tokens\": {\"s\": {\"ids\": [99999]}},"
+            " \"single\": [{\"SpecialToken\": {\"id\": \"s\"}}, {\"Sequence\": {\"id\": \"A\"}}]}",
+            "99999"}));
+
+class TokenizerUnsupported : public ::testing::TestWithParam<BadFile> {};
+
+TEST_P(TokenizerUnsupported, NamesTheComponentAndWhatIsHandled) {
+  Json file = base_file();
+  file[Json::json_pointer(GetParam().pointer)] = Json::parse(GetParam().replacement);
+  EXPECT_THROW(from(file), UnsupportedError);
+  EXPECT_THAT(error_of([&] { from(file); }),
+              AllOf(HasSubstr("t.json"), HasSubstr(GetParam().message)));
+}
+
+constexpr char kSplit[] =
+    "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": ";
+
+std::string split_json(const std::string& regex) { return kSplit + Json(regex).dump() + "}}"; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Components, TokenizerUnsupported,
+    ::testing::Values(
+        BadFile{"/model/type", "\"Unigram\"", "Unigram is not handled; handled are BPE"},
+        BadFile{"/model/dropout", "0.1", "dropout"},
+        BadFile{"/model/continuing_subword_prefix", "\"##\"", "##"},
+        BadFile{"/model/end_of_word_suffix", "\"</w>\"", "</w>"},
+        BadFile{"/version", "\"2.0\"", "version 2.0"},
+        BadFile{"/normalizer", "{\"type\": \"Nmt\"}", "Nmt is not handled; handled are"},
+        BadFile{"/pre_tokenizer", "{\"type\": \"UnicodeScripts\"}", "UnicodeScripts"},
+        BadFile{"/post_processor", "{\"type\": \"BertProcessing\"}", "BertProcessing"},
+        BadFile{"/decoder", "{\"type\": \"CTC\"}", "CTC"}));
+
+TEST(Tokenizer, NamesPatternSyntaxThatIsNotHandled) {
+  for (const std::string pattern :
+       {"(a)\\1", "[a[bc]]", "[a&&b]", "[[:alpha:]]", "(?m)a",   "\\p{Alpha}", "\\G",
+        "a(?i)b", "(?x) a",  "\\k<a>", "a{2}?",       "(?(1)a)", "(*FAIL)",    "\\C",
+        "(",      ")",       "[",      "\\",          "a\\",     "\\x",        "\\xFF",
+        "\\p",    "\\p{",    "(?<",    "{2}",         "*",       "(?<=a+)b",   "\\p{NoSuchScript}",
+        "[\\W]",  "(?",      "\\u12"}) {
+    Json file = base_file();
+    file["pre_tokenizer"] = Json::parse(split_json(pattern));
+    EXPECT_THROW(from(file), UnsupportedError) << pattern;
+    EXPECT_THAT(error_of([&] { from(file); }), HasSubstr("pre_tokenizer")) << pattern;
+  }
+}
+
+// Each of these once took more than linear time, memory or stack in a tokenizer of some make.
+class TokenizerHostile : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
+    EXPECT_LT(elapsed.count(), 60) << "a hundred times what it takes";
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+TEST_F(TokenizerHostile, OneWordOfAMegabyte) {
+  const Json file = Json::parse(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "aa": 1, "aaaa": 2, "b": 3, "ab": 4},
+          "merges": [["a", "a"], "aa aa", "a b"]}})");
+  const Tokenizer tokenizer = from(file);
+  const Ids ids = tokenizer.encode(std::string(1 << 20, 'a'), false);
+  EXPECT_EQ(ids, Ids((1 << 20) / 4, 2));
+  std::string alternating;
+  for (int i = 0; i < 1 << 19; ++i) alternating += "ab";
+  EXPECT_EQ(tokenizer.encode(alternating, false), Ids(1 << 19, 4));
+}
+
+TEST_F(TokenizerHostile, PatternThatBacktracksWithoutEnd) {
+  Json file = base_file();
+  file["pre_tokenizer"] = Json::parse(split_json("(?:a|aa)+$"));
+  const Tokenizer tokenizer = from(file);
+  EXPECT_THROW(tokenizer.encode(std::string(200, 'a') + "b", false), FormatError);
+  EXPECT_THAT(error_of([&] { tokenizer.encode(std::string(200, 'a') + "b", false); }),
+              AllOf(HasSubstr("pre_tokenizer"), HasSubstr("(?:a|aa)+$")));
+  EXPECT_EQ(tokenizer.encode("ab", false).empty(), false);
+}
+
+TEST_F(TokenizerHostile, PatternThatNeedsADeepStack) {
+  Json file = base_file();
+  file["pre_tokenizer"] = Json::parse(split_json("(?:a|b)*c"));
+  const Tokenizer tokenizer = from(file);
+  EXPECT_FALSE(tokenizer.encode(std::string(100000, 'a') + "c", false).empty());
+}
+
+TEST_F(TokenizerHostile, ReplacementsThatExplode) {
+  Json file = base_file();
+  Json replace = Json::parse(R"({"type": "Replace", "pattern": {"String": "a"}})");
+  replace["content"] = std::string(1000, 'a');
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", {replace, replace, replace}}};
+  EXPECT_THROW(from(file).encode(std::string(1000, 'a'), false), ResourceError);
+}
+
+TEST_F(TokenizerHostile, ManyByteLevelsGrowTheText) {
+  Json file = base_file();
+  const Json level = Json::parse(R"({"type": "ByteLevel", "use_regex": false})");
+  file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", Json::array()}};
+  for (int i = 0; i < 40; ++i) file["pre_tokenizer"]["pretokenizers"].push_back(level);
+  EXPECT_THROW(from(file).encode(std::string(1000, '\n'), false), ResourceError);
+  for (int i = 0; i < 40; ++i) file["pre_tokenizer"]["pretokenizers"].push_back(level);
+  EXPECT_THROW(from(file), UnsupportedError);
+}
+
+TEST_F(TokenizerHostile, MillionCombiningMarks) {
+  Json file = base_file();
+  file["normalizer"] = {{"type", "NFC"}};
+  std::string text = "a";
+  for (int i = 0; i < 1 << 18; ++i) text += "\u0301\u0323";  // in the wrong order
+  EXPECT_FALSE(from(file).encode(text, false).empty());
+}
+
+TEST_F(TokenizerHostile, SpacesThatAddedTokensStrip) {
+  Json file = base_file();
+  file["added_tokens"] = Json::parse(
+      R"([{"id": 0, "content": " ", "lstrip": true, "rstrip": true, "normalized": false}])");
+  file["model"]["vocab"].erase("<unk>");
+  file["model"]["vocab"].erase(" ");
+  file["model"]["vocab"][" "] = 0;
+  file["model"]["merges"] = Json::array();
+  EXPECT_FALSE(from(file).encode(std::string(1 << 18, ' '), false).empty());
+}
+
+TEST_F(TokenizerHostile, AddedTokensThatAlmostMatchEverywhere) {
+  Json file = base_file();
+  const std::string token(1000, 'a');
+  const int next = static_cast<int>(file["model"]["vocab"].size());
+  file["added_tokens"] = {{{"id", next}, {"content", token}, {"special", true}}};
+  const Tokenizer tokenizer = from(file);
+  EXPECT_FALSE(tokenizer.encode(std::string(999, 'a') + "b", false).empty());
+  EXPECT_EQ(tokenizer.encode(token, false), Ids{next});
+  file["added_tokens"][0]["content"] = std::string(2000, 'a');
+  EXPECT_THROW(from(file), UnsupportedError);
+}
+
+TEST_F(TokenizerHostile, TemplateThatRepeatsTheText) {
+  Json file = base_file();
+  const Json text = Json::parse(R"({"Sequence": {"id": "A", "type_id": 0}})");
+  file["post_processor"] = {{"type", "TemplateProcessing"}, {"single", {text, text}}};
+  EXPECT_THROW(from(file), UnsupportedError);
+}
+
+TEST_F(TokenizerHostile, AnyTruncationOrFlippedByteIsAnErrorOrATokenizer) {
+  const std::string content = read_file(kData + "gpt4.json");
+  uint32_t state = 1;
+  for (int i = 0; i < 300; ++i) {
+    state = state * 1664525u + 1013904223u;
+    std::string damaged = content;
+    if (i % 2 == 0) {
+      damaged.resize(state % content.size());
+    } else {
+      damaged[state % content.size()] = static_cast<char>(state >> 24);
+    }
+    try {
+      Tokenizer::from_json(damaged, "t.json").encode("a text, 123\n", true);
+    } catch (const Error&) {
+    }
+  }
+}
+
+TEST(Tokenizer, UnknownTokenOutsideTheVocabularyIsAnErrorOnlyWhenNeeded) {
+  const Tokenizer tokenizer = from(Json::parse(
+      R"({"model": {"type": "BPE", "unk_token": "<u>", "vocab": {"a": 0}, "merges": []}})"));
+  EXPECT_EQ(tokenizer.encode("aa", false), (Ids{0, 0}));
+  EXPECT_THROW(tokenizer.encode("ab", false), FormatError);
+}
+
+// Parts of a long word are encoded by themselves where no merge can join them.
+TEST(Tokenizer, LongWordsEqualTheirShortParts) {
+  const Tokenizer tokenizer = Tokenizer::from_file(kData + "stories260K.json");
+  const Ids part = tokenizer.encode("Once there was a dog", false);
+  std::string text = "Once there was a dog";
+  Ids expected = part;
+  for (int i = 0; i < 50; ++i) {
+    text += " Once there was a dog";
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(tokenizer.encode(text, false), expected);
+}
+
+TEST(Tokenizer, ServesSeveralThreads) {
+  const Tokenizer tokenizer = Tokenizer::from_file(kData + "gpt4.json");
+  const auto lines = read_json_file(kData + "text.json").get<std::vector<std::string>>();
+  std::vector<Ids> expected;
+  for (const std::string& line : lines) expected.push_back(tokenizer.encode(line, true));
+  std::vector<int> wrong(4, 0);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < lines.size(); ++i) {
+        const size_t k = (i * 7 + t * 31) % lines.size();
+        if (tokenizer.encode(lines[k], true) != expected[k]) ++wrong[t];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+}  // namespace
+}  // namespace curvq
