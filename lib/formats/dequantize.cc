@@ -4,9 +4,9 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
-#include "curvq/core/parallel.h"
 #include "curvq/formats/quantized_matrix.h"
 #include "formats/codec.h"
+#include "formats/row_loop.h"
 #include "formats/simd_clones.h"
 
 namespace curvq {
@@ -60,6 +60,8 @@ template <int64_t kGroupSize>
 [[gnu::always_inline]] inline void scale_groups(const float* __restrict scales, int64_t groups,
                                                 float* __restrict values) {
   for (int64_t g = 0; g < groups; ++g) {
+    // Vectorise this loop, not the one around it, whose elements are far apart.
+#pragma omp simd
     for (int64_t i = 0; i < kGroupSize; ++i) values[g * kGroupSize + i] *= scales[g];
   }
 }
@@ -102,8 +104,8 @@ void dequantize_row(const QuantizedMatrix& matrix, int64_t row, int64_t begin, i
 
 void dequantize(const QuantizedMatrix& matrix, float* out) {
   const int64_t cols = matrix.cols();
-  parallel_for(0, matrix.rows(),
-               [&](int64_t r) { dequantize_row(matrix, r, 0, cols, out + r * cols); });
+  internal::for_each_row(matrix.rows(), cols,
+                         [&](int64_t r) { dequantize_row(matrix, r, 0, cols, out + r * cols); });
 }
 
 }  // namespace curvq

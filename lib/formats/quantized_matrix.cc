@@ -3,32 +3,13 @@
 #include <cstring>
 #include <utility>
 
-#include "curvq/core/parallel.h"
 #include "formats/codec.h"
+#include "formats/row_loop.h"
+#include "formats/rules/rule.h"
 #include "formats/simd_clones.h"
 
 namespace curvq {
 namespace {
-
-CURVQ_SIMD_CLONES void divide(const float* __restrict weight, float scale, int64_t count,
-                              float* __restrict quotients) {
-  for (int64_t i = 0; i < count; ++i) quotients[i] = weight[i] / scale;
-}
-
-CURVQ_SIMD_CLONES void add(float zero_point, int64_t count, float* quotients) {
-  for (int64_t i = 0; i < count; ++i) quotients[i] += zero_point;
-}
-
-// compressed-tensors computes integers, E4M3 and MXFP4 in the weight's own type; NVFP4's quotients
-// are float32 because its scale is.
-bool rounds_quotients(const Scheme& scheme) {
-  return scheme.rule == ScaleRule::kCompressedTensors && scheme.source_dtype != DType::kF32 &&
-         scheme.scale_type != ScaleType::kE4M3;
-}
-
-void round_all(DType dtype, int64_t count, float* values) {
-  for (int64_t i = 0; i < count; ++i) values[i] = round_to_dtype(values[i], dtype);
-}
 
 template <class Codec>
 [[gnu::always_inline]] inline void code_loop(Codec codec, const float* __restrict quotients,
@@ -68,17 +49,11 @@ void quantize_row(const float* weight, int64_t r, QuantizedMatrix& matrix) {
   const Scheme& scheme = grid.scheme;
   const int64_t cols = grid.cols;
   const int64_t group_size = scheme.group_size == 0 ? cols : scheme.group_size;
-  const bool rounds = rounds_quotients(scheme);
+  const internal::Rule& rule = internal::rule_of(scheme.rule);
   std::vector<float> quotients(cols);
   for (int64_t g = 0; g < grid.groups; ++g) {
-    const float* group = weight + g * group_size;
-    float* out = quotients.data() + g * group_size;
-    divide(group, grid.scale(r, g), group_size, out);
-    if (rounds) round_all(scheme.source_dtype, group_size, out);
-    if (!scheme.symmetric) {
-      add(static_cast<float>(grid.zero_point(r, g)), group_size, out);
-      if (rounds) round_all(scheme.source_dtype, group_size, out);
-    }
+    rule.quotients(grid, r, g, weight + g * group_size, group_size,
+                   quotients.data() + g * group_size);
   }
   uint8_t* row_codes = matrix.codes.data() + r * matrix.row_bytes;
   if (scheme.element == ElementType::kE4M3) return code_e4m3(quotients.data(), cols, row_codes);
@@ -124,7 +99,8 @@ QuantizedMatrix quantize_rtn(const float* weight, int64_t rows, int64_t cols, co
 QuantizedMatrix quantize_rtn(const float* weight, ScaleGrid grid) {
   QuantizedMatrix matrix(std::move(grid));
   const int64_t cols = matrix.cols();
-  parallel_for(0, matrix.rows(), [&](int64_t r) { quantize_row(weight + r * cols, r, matrix); });
+  internal::for_each_row(matrix.rows(), cols,
+                         [&](int64_t r) { quantize_row(weight + r * cols, r, matrix); });
   return matrix;
 }
 

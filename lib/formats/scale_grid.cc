@@ -1,49 +1,25 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <string>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
-#include "curvq/core/parallel.h"
 #include "curvq/formats/minifloat.h"
 #include "curvq/formats/quantized_matrix.h"
-#include "formats/scale_rules.h"
-#include "formats/simd_clones.h"
+#include "formats/row_loop.h"
+#include "formats/rules/rule.h"
 
 namespace curvq {
 namespace {
 
-CURVQ_SIMD_CLONES uint32_t max_magnitude_bits(const float* values, int64_t count) {
-  // Without their sign, float32 bits order as the magnitudes do, with NaN above infinity.
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu;
-    largest = bits > largest ? bits : largest;
-  }
-  return largest;
-}
-
-struct Range {
-  float min, max;  // zero included
-};
-
-// Maps float32 bits to integers of the same order, and back: negative floats order backwards.
-constexpr int32_t ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
-
-CURVQ_SIMD_CLONES Range range_of(const float* values, int64_t count) {
-  int32_t smallest = 0, largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t key = ordered(std::bit_cast<int32_t>(values[i]));
-    smallest = key < smallest ? key : smallest;
-    largest = key > largest ? key : largest;
-  }
-  return {std::bit_cast<float>(ordered(smallest)), std::bit_cast<float>(ordered(largest))};
-}
+constexpr ScaleRule kScaleRules[] = {ScaleRule::kCurvq,    ScaleRule::kCompressedTensors,
+                                     ScaleRule::kModelOpt, ScaleRule::kTorchAo,
+                                     ScaleRule::kLlamaCpp, ScaleRule::kFourOverSix};
 
 void check_finite(const float* weight, int64_t rows, int64_t cols) {
   std::vector<float> row_amax(rows);
-  parallel_for(0, rows, [&](int64_t r) { row_amax[r] = max_abs(weight + r * cols, cols); });
+  internal::for_each_row(rows, cols,
+                         [&](int64_t r) { row_amax[r] = max_abs(weight + r * cols, cols); });
   for (int64_t r = 0; r < rows; ++r) {
     if (std::isfinite(row_amax[r])) continue;
     const float* row = weight + r * cols;
@@ -54,12 +30,16 @@ void check_finite(const float* weight, int64_t rows, int64_t cols) {
   }
 }
 
-// Whether `scheme.rule` says how to scale `scheme`.
 void check_rule(const Scheme& scheme) {
-  if (scheme.rule == ScaleRule::kCurvq || scheme.rule == ScaleRule::kCompressedTensors) return;
+  if (internal::rule_of(scheme.rule).supports(scheme)) return;
+  std::string supported;
+  for (const ScaleRule rule : kScaleRules) {
+    if (!internal::rule_of(rule).supports(scheme)) continue;
+    supported.append(supported.empty() ? "" : ", ").append(scale_rule_name(rule));
+  }
   throw UnsupportedError("scale rule " + std::string(scale_rule_name(scheme.rule)) +
-                         " has no arithmetic for " + scheme.name() +
-                         "; supported: curvq, compressed-tensors");
+                         " has no arithmetic for " + scheme.describe() +
+                         "; supported: " + supported);
 }
 
 void check_scales(const ScaleGrid& grid) {
@@ -74,23 +54,22 @@ void check_scales(const ScaleGrid& grid) {
 
 void fill_row(const float* row, int64_t r, ScaleGrid& grid) {
   const Scheme& scheme = grid.scheme;
+  const internal::Rule& rule = internal::rule_of(scheme.rule);
   const int64_t group_size = scheme.group_size == 0 ? grid.cols : scheme.group_size;
   for (int64_t g = 0; g < grid.groups; ++g) {
     const float* group = row + g * group_size;
     const int64_t i = r * grid.groups + g;
     switch (scheme.scale_type) {
       case ScaleType::kE4M3:
-        grid.scale_codes[i] =
-            internal::nvfp4_scale_code(scheme, grid.global_divisor, max_abs(group, group_size));
+        grid.scale_codes[i] = rule.nvfp4_scale_code(grid, group);
         grid.scales[i] = e4m3_to_f32(grid.scale_codes[i]) / grid.global_divisor;
         break;
       case ScaleType::kE8M0:
-        grid.scale_codes[i] = internal::mxfp4_scale_code(scheme, max_abs(group, group_size));
+        grid.scale_codes[i] = rule.mxfp4_scale_code(scheme, group);
         grid.scales[i] = e8m0_to_f32(grid.scale_codes[i]);
         break;
       case ScaleType::kFloat: {
-        const Range range = range_of(group, group_size);
-        const internal::AffineScale affine = internal::affine_scale(scheme, range.min, range.max);
+        const internal::AffineScale affine = rule.affine_scale(scheme, group, group_size);
         grid.scales[i] = affine.scale;
         if (!scheme.symmetric) grid.zero_points[i] = static_cast<int8_t>(affine.zero_point);
         break;
@@ -100,10 +79,6 @@ void fill_row(const float* row, int64_t r, ScaleGrid& grid) {
 }
 
 }  // namespace
-
-float max_abs(const float* values, int64_t count) {
-  return std::bit_cast<float>(max_magnitude_bits(values, count));
-}
 
 ScaleGrid make_scale_grid(const float* weight, int64_t rows, int64_t cols, const Scheme& scheme,
                           float tensor_amax) {
@@ -126,12 +101,13 @@ ScaleGrid make_scale_grid(const float* weight, int64_t rows, int64_t cols, const
                  "negative, check the layers that share the scale",
                  static_cast<double>(tensor_amax)));
     }
-    grid.global_divisor = internal::nvfp4_divisor(scheme, tensor_amax);
+    grid.tensor_amax = tensor_amax;
+    grid.global_divisor = internal::rule_of(scheme.rule).nvfp4_divisor(scheme, tensor_amax);
   }
   grid.scales.resize(rows * grid.groups);
   if (scheme.scale_type != ScaleType::kFloat) grid.scale_codes.resize(rows * grid.groups);
   if (!scheme.symmetric) grid.zero_points.resize(rows * grid.groups);
-  parallel_for(0, rows, [&](int64_t r) { fill_row(weight + r * cols, r, grid); });
+  internal::for_each_row(rows, cols, [&](int64_t r) { fill_row(weight + r * cols, r, grid); });
   check_scales(grid);
   return grid;
 }

@@ -84,7 +84,7 @@ void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64
   if (m == 0 || n == 0) return;
   const int64_t block_rows = rows_per_block(n, k);
   const int64_t num_blocks = (n + block_rows - 1) / block_rows;
-  parallel_for(0, num_blocks, [&](int64_t block) {
+  const auto multiply_block = [&](int64_t block) {
     const int64_t first = block * block_rows;
     const int64_t rows = std::min(block_rows, n - first);
     thread_local std::vector<float> dequantized;
@@ -93,7 +93,14 @@ void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64
       dequantize_row(weight, first + j, 0, k, dequantized.data() + j * k);
     }
     path.tile(x, ldx, m, dequantized.data(), rows, k, out + first, ldout);
-  });
+  };
+  // Waking threads costs as much as some ten thousand products.
+  constexpr int64_t kLeastParallel = 32768;
+  if (n * k * m < kLeastParallel) {
+    for (int64_t block = 0; block < num_blocks; ++block) multiply_block(block);
+  } else {
+    parallel_for(0, num_blocks, multiply_block);
+  }
 }
 
 const char* packed_gemm_path() { return select_path().name; }

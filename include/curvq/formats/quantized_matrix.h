@@ -19,6 +19,9 @@ struct ScaleGrid {
   int64_t rows = 0, cols = 0, groups = 0;
   // NVFP4: what the tensor's E4M3 scales are divided by (2688 / amax); 1 elsewhere.
   float global_divisor = 1.0f;
+  // NVFP4: the largest magnitude that decided global_divisor; 0 where it is not known (grids that
+  // were read from a file).
+  float tensor_amax = 0.0f;
   // E4M3 or E8M0 scales as stored; empty for float scales.
   std::vector<uint8_t> scale_codes;
   // The scale that a code is multiplied with, in float32: the float scale rounded to

@@ -1,0 +1,109 @@
+#include "formats/rules/rule.h"
+
+#include <bit>
+#include <limits>
+#include <string>
+
+#include "curvq/core/error.h"
+#include "formats/simd_clones.h"
+
+namespace curvq::internal {
+namespace {
+
+CURVQ_SIMD_CLONES void divide(const float* __restrict weight, float scale, int64_t count,
+                              float* __restrict out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = weight[i] / scale;
+}
+
+CURVQ_SIMD_CLONES void divide_and_add(const float* __restrict weight, float scale, float zero_point,
+                                      int64_t count, float* __restrict out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = weight[i] / scale + zero_point;
+}
+
+// A rule that supports no scheme at all.
+class UnsupportedRule : public Rule {
+ public:
+  bool supports(const Scheme&) const override { return false; }
+};
+
+[[noreturn]] void throw_unsupported(const Scheme& scheme) {
+  throw UnsupportedError("scale rule " + std::string(scale_rule_name(scheme.rule)) +
+                         " has no arithmetic for " + scheme.name());
+}
+
+}  // namespace
+
+float Rule::nvfp4_divisor(const Scheme& scheme, float) const { throw_unsupported(scheme); }
+
+uint8_t Rule::nvfp4_scale_code(const ScaleGrid& grid, const float*) const {
+  throw_unsupported(grid.scheme);
+}
+
+uint8_t Rule::mxfp4_scale_code(const Scheme& scheme, const float*) const {
+  throw_unsupported(scheme);
+}
+
+AffineScale Rule::affine_scale(const Scheme& scheme, const float*, int64_t) const {
+  throw_unsupported(scheme);
+}
+
+void Rule::quotients(const ScaleGrid& grid, int64_t row, int64_t group, const float* weight,
+                     int64_t size, float* out) const {
+  const float scale = grid.scale(row, group);
+  if (grid.scheme.symmetric) {
+    divide(weight, scale, size, out);
+  } else {
+    divide_and_add(weight, scale, static_cast<float>(grid.zero_point(row, group)), size, out);
+  }
+}
+
+const Rule& rule_of(ScaleRule rule) {
+  static const UnsupportedRule unsupported;
+  switch (rule) {
+    case ScaleRule::kCurvq:
+      return curvq_rule();
+    case ScaleRule::kCompressedTensors:
+      return compressed_tensors_rule();
+    case ScaleRule::kModelOpt:
+    case ScaleRule::kTorchAo:
+    case ScaleRule::kLlamaCpp:
+    case ScaleRule::kFourOverSix:
+      break;
+  }
+  return unsupported;
+}
+
+uint8_t e8m0_scale_code(MxRule rule, float amax) {
+  // The biased exponent above 23 bits of mantissa.
+  const uint32_t bits = std::bit_cast<uint32_t>(amax);
+  uint32_t exponent = bits >> 23;
+  const uint32_t mantissa = bits & 0x7fffffu;
+  switch (rule) {
+    case MxRule::kFloor:
+      break;
+    case MxRule::kEven:  // a mantissa of 1.75 and above carries into the exponent
+      exponent = (bits + 0x200000u) >> 23;
+      break;
+    case MxRule::kCeil:
+      exponent += mantissa > 0;
+      break;
+    case MxRule::kRceil:  // 6 = 1.5 * 2^2
+      exponent += mantissa > 0x400000u;
+      break;
+  }
+  return static_cast<uint8_t>(exponent > 2 ? exponent - 2 : 0);
+}
+
+float epsilon(DType dtype) {
+  if (dtype == DType::kF16) return 0x1p-10f;
+  return dtype == DType::kBF16 ? 0x1p-7f : 0x1p-23f;
+}
+
+float smallest_positive(DType dtype) {
+  if (dtype == DType::kF16) return 0x1p-24f;
+  return dtype == DType::kBF16 ? 0x1p-133f : std::numeric_limits<float>::denorm_min();
+}
+
+float smallest_normal(DType dtype) { return dtype == DType::kF16 ? 0x1p-14f : 0x1p-126f; }
+
+}  // namespace curvq::internal

@@ -1,0 +1,59 @@
+// The arithmetic of one ScaleRule: how groups get their scales, and weights their quotients.
+// Weights are finite.
+#pragma once
+
+#include <cstdint>
+
+#include "curvq/formats/quantized_matrix.h"
+
+namespace curvq::internal {
+
+struct AffineScale {
+  float scale;  // infinite if scheme.scale_dtype cannot hold it, never zero
+  int zero_point;
+};
+
+class Rule {
+ public:
+  virtual ~Rule() = default;
+
+  // Whether the rule has an arithmetic for the scheme; nothing else is called where it has not.
+  virtual bool supports(const Scheme& scheme) const = 0;
+
+  // NVFP4: what block scales are divided by, from the largest magnitude of the tensor.
+  virtual float nvfp4_divisor(const Scheme& scheme, float tensor_amax) const;
+  // NVFP4: E4M3 code of the scale of 16 weights; never 0, never NaN. Only the grid's scheme,
+  // tensor_amax and global_divisor are set.
+  virtual uint8_t nvfp4_scale_code(const ScaleGrid& grid, const float* block) const;
+  // MXFP4: E8M0 code of the scale of 32 weights; never NaN.
+  virtual uint8_t mxfp4_scale_code(const Scheme& scheme, const float* group) const;
+  // Integers and E4M3.
+  virtual AffineScale affine_scale(const Scheme& scheme, const float* group, int64_t size) const;
+
+  // Quotients of `size` weights that share the scale (row, group) of the grid: what the nearest
+  // element (ties to even) is taken of. By default weight / scale + zero point.
+  virtual void quotients(const ScaleGrid& grid, int64_t row, int64_t group, const float* weight,
+                         int64_t size, float* out) const;
+};
+
+const Rule& rule_of(ScaleRule rule);
+
+// E4M3 code of 0.125, the scale of a block of zeros.
+inline constexpr uint8_t kZeroBlockCode = 0x20;
+// The largest E2M1 value times the largest E4M3 scale: what a tensor's largest weight becomes.
+inline constexpr float kNvfp4Range = 2688.0f;
+
+// Biased exponent of the E8M0 scale of a group whose largest magnitude is `amax`, by the rule's
+// definition; subnormal magnitudes end at 0, the smallest.
+uint8_t e8m0_scale_code(MxRule rule, float amax);
+
+// Distance from 1 to the next value of F32, F16 or BF16, the smallest positive value, and the
+// smallest normal one.
+float epsilon(DType dtype);
+float smallest_positive(DType dtype);
+float smallest_normal(DType dtype);
+
+const Rule& curvq_rule();
+const Rule& compressed_tensors_rule();
+
+}  // namespace curvq::internal
