@@ -3,7 +3,10 @@
 
 #include "command.h"
 
-#define CURVQ_COMMANDS(COMMAND)
+#define CURVQ_COMMANDS(COMMAND) \
+  COMMAND(kInspectCommand)      \
+  COMMAND(kCompareCommand)      \
+  COMMAND(kVerifyCommand)
 
 namespace curvq::cli {
 

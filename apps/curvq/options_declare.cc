@@ -25,7 +25,8 @@ std::string help_entry(const std::string& left, const std::string& text) {
     const size_t end = std::min(text.find(' ', begin), text.size());
     const size_t length = end - begin;
     if (column + length > kHelpWidth && column > kHelpColumn) {
-      out += '\n' + std::string(kHelpColumn, ' ');
+      out.back() = '\n';
+      out.append(kHelpColumn, ' ');
       column = kHelpColumn;
     }
     out.append(text, begin, length);

@@ -8,7 +8,9 @@
 #include <cstring>
 
 #include "curvq/core/error.h"
+#include "curvq/core/log.h"
 #include "curvq/io/atomic_output.h"
+#include "curvq/io/checkpoint.h"
 
 namespace curvq::cli {
 namespace {
@@ -39,6 +41,17 @@ void Output::print(std::string_view text) const {
 
 void Output::text(std::string_view text) const {
   if (!json_only_) print(text);
+}
+
+void Output::add_checkpoint(const std::string& role, const std::string& path, bool with_hash) {
+  OrderedJson& input = inputs_[role];
+  input["path"] = path;
+  if (!with_hash || !wants_json()) return;
+  try {
+    input["hash"] = Checkpoint(path).content_hash();
+  } catch (const Error& error) {
+    log_debug(std::string("no hash: ") + error.what());
+  }
 }
 
 OrderedJson Output::document() const {

@@ -25,6 +25,9 @@ class Output {
 
   // What was read, by role: {"model": {"path": ..., "hash": ...}}.
   OrderedJson& inputs() { return inputs_; }
+  // Adds {"path": ..., "hash": ...} under `role`. The hash reads all of the data, so it is made
+  // only if the JSON is wanted; it is left out of a checkpoint that cannot be opened.
+  void add_checkpoint(const std::string& role, const std::string& path, bool with_hash = true);
   OrderedJson& results() { return results_; }
 
   // schema_version, version, command, options, inputs, results: what --json prints and

@@ -48,8 +48,9 @@ std::string count_text(int64_t count) {
 std::string number_text(double value, int digits) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  if (value == 0) return "0";
   const double magnitude = std::fabs(value);
-  if (magnitude != 0 && (magnitude < 1e-3 || magnitude >= 1e6)) {
+  if ((magnitude < 1e-3 || magnitude >= 1e6)) {
     return format("%.*e", digits - 1, value);
   }
   const int whole = magnitude < 1 ? 0 : static_cast<int>(std::floor(std::log10(magnitude)));

@@ -1,0 +1,122 @@
+// Values that no loader should meet.
+#include <algorithm>
+#include <cmath>
+
+#include "curvq/core/log.h"
+#include "curvq/core/parallel.h"
+#include "curvq/core/progress.h"
+#include "eval/verify_context.h"
+
+namespace curvq::verify {
+namespace {
+
+constexpr int64_t kChunk = 1 << 18;  // elements; a float buffer of 1 MiB a thread
+
+// How many elements are of one bad kind, and where the first is.
+struct Finding {
+  const char* what;
+  int64_t count = 0, first = -1;
+
+  void note(int64_t index) {
+    if (count++ == 0) first = index;
+  }
+  void add(const Finding& later) {
+    if (count == 0) first = later.first;
+    count += later.count;
+  }
+};
+
+using Findings = std::vector<Finding>;
+
+std::string index_text(int64_t flat, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t i = shape.size(); i-- > 0;) {
+    index[i] = flat % shape[i];
+    flat /= shape[i];
+  }
+  return shape_string(index);
+}
+
+// Looks at all elements chunk by chunk; `look(begin, end, findings)` fills what it finds.
+template <typename Look>
+void scan(Context* context, const TensorView& tensor, const char* elements, const Findings& kinds,
+          const Look& look) {
+  const int64_t count = tensor.num_elements(), num_chunks = (count + kChunk - 1) / kChunk;
+  std::vector<Findings> chunks(num_chunks, kinds);
+  parallel_for(0, num_chunks, [&](int64_t chunk) {
+    look(chunk * kChunk, std::min(count, (chunk + 1) * kChunk), &chunks[chunk]);
+  });
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    Finding total = kinds[kind];
+    for (const Findings& findings : chunks) total.add(findings[kind]);
+    if (total.count == 0) continue;
+    context->tensor_error(
+        tensor,
+        format("%lld of %lld %s %s %s, the first at %s", static_cast<long long>(total.count),
+               static_cast<long long>(count), elements, total.count == 1 ? "is" : "are", total.what,
+               index_text(total.first, tensor.shape).c_str()));
+  }
+  context->file_of.at(tensor.name)->release(tensor);
+}
+
+// NaN and infinite values; with `scales`, zero and negative ones too.
+void scan_floats(Context* context, const TensorView& tensor, bool scales) {
+  Findings kinds = {{"NaN"}, {"infinite"}};
+  if (scales) kinds.insert(kinds.end(), {{"zero"}, {"negative"}});
+  const size_t bytes = dtype_bytes(tensor.dtype);
+  scan(context, tensor, scales ? "scales" : "values", kinds,
+       [&](int64_t begin, int64_t end, Findings* findings) {
+         std::vector<float> values(end - begin);
+         convert_to_f32(tensor.dtype, tensor.data + begin * bytes, end - begin, values.data());
+         for (int64_t i = begin; i < end; ++i) {
+           const float value = values[i - begin];
+           if (std::isnan(value))
+             (*findings)[0].note(i);
+           else if (std::isinf(value))
+             (*findings)[1].note(i);
+           else if (scales && value == 0)
+             (*findings)[2].note(i);
+           else if (scales && value < 0)
+             (*findings)[3].note(i);
+         }
+       });
+}
+
+void scan_e8m0(Context* context, const TensorView& tensor) {
+  scan(context, tensor, "scales", {{"NaN (E8M0 code 255)"}},
+       [&](int64_t begin, int64_t end, Findings* findings) {
+         for (int64_t i = begin; i < end; ++i) {
+           if (static_cast<uint8_t>(tensor.data[i]) == 0xff) (*findings)[0].note(i);
+         }
+       });
+}
+
+}  // namespace
+
+void check_values(Context* context) {
+  std::set<std::string> scales;
+  Progress progress("checking", static_cast<int64_t>(context->tensors.size()));
+  for (const QuantizedLayer& layer : context->layers) {
+    const TensorView& scale = *context->find(layer.name + ".weight_scale");
+    scales.insert(scale.name);
+    progress.advance(1, scale.name);
+    if (layer.scheme.scale_type == ScaleType::kE8M0) {
+      scan_e8m0(context, scale);
+    } else {
+      scan_floats(context, scale, true);
+    }
+    if (const TensorView* global = context->find(layer.name + ".weight_global_scale")) {
+      scales.insert(global->name);
+      progress.advance(1, global->name);
+      scan_floats(context, *global, true);
+    }
+  }
+  for (const auto& [name, tensor] : context->tensors) {
+    if (scales.count(name)) continue;
+    progress.advance(1, name);
+    const bool fp8 = tensor->dtype == DType::kF8E4M3 || tensor->dtype == DType::kF8E5M2;
+    if (fp8 || is_floating_point(tensor->dtype)) scan_floats(context, *tensor, false);
+  }
+}
+
+}  // namespace curvq::verify
