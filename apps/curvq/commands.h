@@ -5,6 +5,9 @@
 
 #define CURVQ_COMMANDS(COMMAND) \
   COMMAND(kInspectCommand)      \
+  COMMAND(kQuantizeCommand)     \
+  COMMAND(kEvalCommand)         \
+  COMMAND(kGenerateCommand)     \
   COMMAND(kCompareCommand)      \
   COMMAND(kVerifyCommand)
 

@@ -1,0 +1,57 @@
+// Which linear layer gets which scheme, decided and checked before any work is done.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "curvq/formats/scheme.h"
+
+namespace curvq {
+
+// What to do with a layer whose inputs the group size does not divide.
+enum class OnIndivisible {
+  kError,    // stop, naming the group sizes that divide
+  kKeep,     // leave its weight as it is
+  kChannel,  // one scale for a whole row (integer and FP8 schemes only)
+};
+
+// 'PATTERN = scheme key=value ...'; the last rule that matches a layer decides.
+struct SchemeRule {
+  std::string pattern;
+  std::optional<Scheme> scheme;  // nullopt: keep ("PATTERN = keep")
+
+  // Keys: group-size, symmetric (true|false), scale-rule, mx-rule. Throws UsageError naming the rule.
+  static SchemeRule parse(const std::string& text, const Scheme& defaults);
+};
+
+// A linear layer as the planner sees it.
+struct LayerShape {
+  std::string name;  // without ".weight"
+  int64_t rows = 0, cols = 0;
+  DType dtype = DType::kF32;
+};
+
+struct PlannedLayer : LayerShape {
+  std::optional<Scheme> scheme;  // nullopt: kept as it is
+  std::string reason;            // why it is kept
+};
+
+struct PlanOptions {
+  Scheme scheme;
+  std::vector<std::string> ignore;  // patterns of layers to keep
+  std::vector<SchemeRule> rules;
+  OnIndivisible on_indivisible = OnIndivisible::kError;
+};
+
+// True if `pattern` matches the whole of `name`: a glob (*, ?, [...]), or, behind "re:", a regular
+// expression that must match from the start as Python's re.match does. Throws UsageError for a
+// bad expression.
+bool pattern_matches(const std::string& pattern, const std::string& name);
+
+// Float scales take the layer's own dtype (F64: F32), and so does kCompressedTensors' arithmetic.
+// Throws UsageError for a pattern that matches no layer (with names that exist), a group that does
+// not divide under kError, and if nothing at all would be quantized.
+std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers, const PlanOptions& options);
+
+}  // namespace curvq

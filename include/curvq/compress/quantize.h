@@ -1,0 +1,92 @@
+// Quantizing: one layer, a file of layers, a whole model directory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "curvq/compress/gptq.h"
+#include "curvq/compress/layer_plan.h"
+#include "curvq/io/token_windows.h"
+
+namespace curvq {
+
+enum class Method { kRtn, kGptq };
+
+// Whose activations the Hessians are made of. kSequential: each layer's inputs come from behind the
+// layers before it, already quantized. kFloat: all from the original model.
+enum class Capture { kSequential, kFloat };
+
+// One linear layer's rounding problem.
+struct LayerProblem {
+  std::string name;
+  const float* weight = nullptr;   // [rows, cols], row-major, finite
+  int64_t rows = 0, cols = 0;
+  const float* hessian = nullptr;  // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
+  float tensor_amax = 0;           // see make_scale_grid
+  Scheme scheme;
+};
+
+// What became of a layer.
+struct LayerResult {
+  std::string name;
+  std::string scheme;        // Scheme::describe(), "" if kept
+  int64_t rows = 0, cols = 0;
+  double bits_per_weight = 0;
+  // tr((W - Q) H (W - Q)^T) / tr(W H W^T) in float64 with the undamped H; without one, or where the
+  // denominator is zero, with H = I. For this method and for round to nearest on the same grid.
+  double relative_error = 0, rtn_relative_error = 0;
+  double damping = 0;
+  int64_t dead_inputs = 0;
+  double seconds = 0;
+  std::string note;          // anything a user should know; empty if all went as asked
+};
+
+// Rounds one layer. Throws NumericalError as gptq() and make_scale_grid() do.
+QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method, const GptqOptions& gptq_options,
+                               LayerResult& result);
+
+struct QuantizeOptions {
+  std::string out;
+  bool overwrite = false;
+  bool dry_run = false;              // plan and check only; nothing is written
+  Method method = Method::kGptq;
+  Capture capture = Capture::kSequential;
+  GptqOptions gptq;
+  PlanOptions plan;
+  int64_t max_shard_bytes = int64_t{5} << 30;
+  int64_t max_memory_bytes = 0;      // 0: no limit
+
+  void validate() const;
+};
+
+struct QuantizeReport {
+  std::vector<LayerResult> layers;   // in the order of the model
+  std::vector<PlannedLayer> kept;    // layers left as they are, with the reason
+  int64_t original_bytes = 0, stored_bytes = 0;      // all tensors
+  int64_t quantized_weights = 0, quantized_bytes = 0;  // of the quantized layers
+  int64_t predicted_peak_bytes = 0;  // of tensors in memory, without libraries
+  int64_t calibration_tokens = 0;
+  double capture_seconds = 0, solve_seconds = 0, total_seconds = 0;
+};
+
+// Receives the report before the output directory is moved into place; what it returns is written
+// to quantization_report.json there.
+using ReportWriter = std::function<std::string(const QuantizeReport&)>;
+
+// Quantizes the linear layers of a model directory's decoder blocks and writes a directory in the
+// compressed-tensors layout: block after block, so that the float weights of one block and the
+// calibration tokens' activations are all that is in memory. `calibration` may be null for kRtn.
+// Everything that can be checked beforehand is, before the first block.
+QuantizeReport quantize_model(const std::string& model, const TokenWindows* calibration,
+                              const QuantizeOptions& options, const ReportWriter& write_report);
+
+// Quantizes a bare .safetensors whose 2-D tensors NAME.weight are linear layers; other tensors are
+// copied. `stats` (may be empty for kRtn) gives NAME.hessian [in, in], NAME.inputs [n, in] or
+// NAME.A (mean a a^T, a bias last). Writes one .safetensors: options.out itself if it ends in
+// .safetensors, else model.safetensors in that directory.
+QuantizeReport quantize_tensors(const std::string& file, const std::string& stats,
+                                const QuantizeOptions& options, const ReportWriter& write_report);
+
+}  // namespace curvq

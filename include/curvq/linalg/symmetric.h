@@ -1,0 +1,36 @@
+// Symmetric positive (semi)definite matrices: Gram matrices and factors of their inverses.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace curvq {
+
+// Adds alpha X^T X to the lower triangle of `gram`.
+//   x     [n, k] float32, row stride ldx
+//   gram  [k, k] float32, row-major; above the diagonal nothing is read or promised
+// Costs about n k^2 (1 + 256/k) operations: column panels of the lower triangle.
+void accumulate_gram(const float* x, int64_t n, int64_t k, int64_t ldx, float alpha, float* gram);
+
+// Copies the lower triangle of a [n, n] matrix onto the upper one.
+void mirror_lower(float* matrix, int64_t n);
+
+// Result of inverse_cholesky.
+struct InverseCholesky {
+  std::vector<float> upper;  // [n, n] row-major, zero below the diagonal; empty on failure
+  int64_t failed_column = -1;  // first column whose pivot was not positive, -1 if none
+  bool used_double = false;  // the float32 factorisation failed, the float64 one succeeded
+};
+
+// U upper triangular with U^T U = (H + damping I)^-1, from one Cholesky factorisation of H with
+// rows and columns reversed, J H J = L L^T, so that U = J L^-1 J. float32, then float64.
+//   h  [n, n] float32, symmetric, row-major, finite; not modified
+// Cost n^3/3 for the factor and n^3 for the triangular inverse.
+InverseCholesky inverse_cholesky(const float* h, int64_t n, double damping);
+
+// tr(D H D^T) in float64 for several D at once.
+//   d  each [rows, n] float32;  h [n, n] float32, symmetric; accumulated in float64
+std::vector<double> quadratic_traces(const std::vector<const float*>& d, int64_t rows, const float* h,
+                                     int64_t n);
+
+}  // namespace curvq

@@ -1,0 +1,146 @@
+#include "curvq/compress/layer_plan.h"
+
+#include <algorithm>
+#include <regex>
+#include <sstream>
+
+#include <fnmatch.h>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+
+namespace curvq {
+namespace {
+
+void require_match(const std::string& what, const std::string& pattern, const std::vector<LayerShape>& layers) {
+  for (const LayerShape& layer : layers) {
+    if (pattern_matches(pattern, layer.name)) return;
+  }
+  throw UsageError(what + " '" + pattern + "' matches none of the " + std::to_string(layers.size()) +
+                   " linear layers; the first is " + layers.front().name + ", the last " + layers.back().name);
+}
+
+std::string dividing_groups(int64_t cols) {
+  std::string out;
+  for (int64_t group : {16, 32, 64, 128, 256}) {
+    if (cols % group == 0) out += (out.empty() ? "" : ", ") + std::to_string(group);
+  }
+  return out.empty() ? "none of 16, 32, 64, 128 divides" : out + " would divide";
+}
+
+}  // namespace
+
+bool pattern_matches(const std::string& pattern, const std::string& name) {
+  if (pattern.rfind("re:", 0) != 0) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  try {
+    return std::regex_search(name, std::regex(pattern.substr(3)), std::regex_constants::match_continuous);
+  } catch (const std::regex_error& error) {
+    throw UsageError("pattern '" + pattern + "' is not a regular expression: " + error.what());
+  }
+}
+
+SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
+  const auto fail = [&](const std::string& why) -> UsageError {
+    return UsageError("rule '" + text + "': " + why + "; a rule reads 'PATTERN = scheme key=value', keys are group-size, "
+                      "symmetric, scale-rule, mx-rule");
+  };
+  const size_t equals = text.find(" = ");
+  if (equals == std::string::npos) throw fail("there is no ' = '");
+  SchemeRule rule;
+  const auto trim = [](std::string s) {
+    s.erase(0, s.find_first_not_of(" \t"));
+    s.erase(s.find_last_not_of(" \t") + 1);
+    return s;
+  };
+  rule.pattern = trim(text.substr(0, equals));
+  if (rule.pattern.empty()) throw fail("the pattern is empty");
+  std::istringstream words(text.substr(equals + 3));
+  std::string name, word;
+  if (!(words >> name)) throw fail("the scheme is missing");
+  if (name == "keep") {
+    if (words >> word) throw fail("keep takes no key");
+    return rule;
+  }
+  Scheme scheme = Scheme::parse(name);
+  scheme.rule = defaults.rule;
+  scheme.mx_rule = defaults.mx_rule;
+  while (words >> word) {
+    const size_t at = word.find('=');
+    if (at == std::string::npos) throw fail("'" + word + "' is not key=value");
+    const std::string key = word.substr(0, at), value = word.substr(at + 1);
+    if (key == "group-size") {
+      size_t used = 0;
+      try {
+        scheme.group_size = std::stoll(value, &used);
+      } catch (const std::exception&) {
+      }
+      if (used != value.size() || value.empty()) throw fail("group-size '" + value + "' is not a number");
+    } else if (key == "symmetric") {
+      if (value != "true" && value != "false") throw fail("symmetric is true or false, not '" + value + "'");
+      scheme.symmetric = value == "true";
+    } else if (key == "scale-rule") {
+      scheme.rule = parse_scale_rule(value);
+    } else if (key == "mx-rule") {
+      scheme.mx_rule = parse_mx_rule(value);
+    } else {
+      throw fail("there is no key '" + key + "'");
+    }
+  }
+  scheme.validate();
+  rule.scheme = scheme;
+  return rule;
+}
+
+std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers, const PlanOptions& options) {
+  if (layers.empty()) throw UsageError("the model has no linear layer to quantize");
+  options.scheme.validate();
+  for (const std::string& pattern : options.ignore) require_match("--ignore", pattern, layers);
+  for (const SchemeRule& rule : options.rules) require_match("--rule", rule.pattern, layers);
+
+  std::vector<PlannedLayer> plan;
+  int64_t quantized = 0;
+  for (const LayerShape& layer : layers) {
+    PlannedLayer planned;
+    static_cast<LayerShape&>(planned) = layer;
+    planned.scheme = options.scheme;
+    for (const SchemeRule& rule : options.rules) {
+      if (!pattern_matches(rule.pattern, layer.name)) continue;
+      planned.scheme = rule.scheme;
+      planned.reason = rule.scheme ? "" : "kept by rule '" + rule.pattern + "'";
+    }
+    for (const std::string& pattern : options.ignore) {
+      if (!pattern_matches(pattern, layer.name)) continue;
+      planned.scheme.reset();
+      planned.reason = "ignored by '" + pattern + "'";
+    }
+    if (planned.scheme && !planned.scheme->divides(layer.cols)) {
+      const std::string why = format("group size %lld does not divide its %lld inputs",
+                                     static_cast<long long>(planned.scheme->group_size), static_cast<long long>(layer.cols));
+      if (options.on_indivisible == OnIndivisible::kKeep) {
+        planned.scheme.reset();
+        planned.reason = why;
+      } else if (options.on_indivisible == OnIndivisible::kChannel && planned.scheme->scale_type == ScaleType::kFloat) {
+        planned.scheme->group_size = 0;
+      } else {
+        const bool channel = options.on_indivisible == OnIndivisible::kChannel;
+        throw UsageError(layer.name + ": " + why + " (" + dividing_groups(layer.cols) + "); " +
+                         (channel ? planned.scheme->name() + " has no whole-row form, " : std::string("choose another --group-size, ")) +
+                         "skip it with --ignore, or leave such layers with --on-indivisible keep");
+      }
+    }
+    if (planned.scheme) {
+      const DType dtype = layer.dtype == DType::kF16 || layer.dtype == DType::kBF16 ? layer.dtype : DType::kF32;
+      planned.scheme->scale_dtype = dtype;
+      planned.scheme->source_dtype = dtype;
+      ++quantized;
+    }
+    plan.push_back(std::move(planned));
+  }
+  if (quantized == 0) {
+    throw UsageError("nothing would be quantized: every linear layer is kept; the first, " + plan.front().name + ": " +
+                     plan.front().reason);
+  }
+  return plan;
+}
+
+}  // namespace curvq

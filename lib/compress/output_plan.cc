@@ -1,0 +1,114 @@
+#include "compress/output_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/nn/decoder_config.h"
+
+namespace curvq {
+
+namespace fs = std::filesystem;
+
+OutputPlan plan_output(const Checkpoint& source, const std::vector<PlannedLayer>& layers) {
+  std::map<std::string, const PlannedLayer*> quantized;
+  for (const PlannedLayer& layer : layers) {
+    if (layer.scheme) quantized[layer.name + ".weight"] = &layer;
+  }
+  OutputPlan plan;
+  for (const TensorView* tensor : source.tensors()) {
+    plan.original_bytes += tensor->num_bytes();
+    const auto it = quantized.find(tensor->name);
+    if (it == quantized.end()) {
+      plan.copied.push_back(tensor);
+      plan.tensors.push_back(*tensor);
+      continue;
+    }
+    const PlannedLayer& layer = *it->second;
+    for (TensorInfo& info : compressed_tensors_infos(layer.name, *layer.scheme, layer.rows, layer.cols)) {
+      plan.tensors.push_back(std::move(info));
+    }
+  }
+  for (const TensorInfo& info : plan.tensors) plan.stored_bytes += info.num_bytes();
+  return plan;
+}
+
+QuantizationConfig describe_plan(const std::vector<PlannedLayer>& layers, const std::vector<std::string>& untouched) {
+  QuantizationConfig config;
+  for (const PlannedLayer& layer : layers) {
+    if (!layer.scheme) {
+      config.ignore.push_back(layer.name);
+      continue;
+    }
+    // What the file does not say does not tell groups apart.
+    Scheme scheme = *layer.scheme;
+    scheme.rule = ScaleRule::kCurvq;
+    scheme.mx_rule = MxRule::kEven;
+    scheme.scale_dtype = scheme.source_dtype = DType::kF32;
+    const auto group = std::find_if(config.groups.begin(), config.groups.end(),
+                                    [&](const QuantizationGroup& g) { return g.scheme == scheme; });
+    if (group == config.groups.end()) {
+      config.groups.push_back({scheme, {layer.name}});
+    } else {
+      group->targets.push_back(layer.name);
+    }
+  }
+  if (config.groups.size() == 1) config.groups.front().targets = {"Linear"};
+  config.ignore.insert(config.ignore.end(), untouched.begin(), untouched.end());
+  return config;
+}
+
+std::map<std::string, float> scan_weights(const Checkpoint& source, const std::vector<PlannedLayer>& layers) {
+  std::map<std::string, std::string> group_of;
+  for (const PlannedLayer& layer : layers) {
+    if (layer.scheme) group_of[layer.name + ".weight"] = fused_group_key(layer.name);
+  }
+  std::map<std::string, float> amax;
+  for (const TensorView* tensor : source.tensors()) {
+    if (!is_floating_point(tensor->dtype)) continue;
+    const std::vector<float> values = tensor->to_f32();
+    const float largest = max_abs(values.data(), static_cast<int64_t>(values.size()));
+    if (!std::isfinite(largest)) {
+      const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+      const int64_t index = bad - values.begin(), cols = tensor->shape.empty() ? 1 : tensor->shape.back();
+      throw NumericalError(format("%s: %s has a value that is not finite at row %lld, column %lld (%g); the checkpoint "
+                                  "is damaged, fetch it again",
+                                  tensor->file.c_str(), tensor->name.c_str(), static_cast<long long>(index / cols),
+                                  static_cast<long long>(index % cols), static_cast<double>(*bad)));
+    }
+    source.release(*tensor);
+    const auto group = group_of.find(tensor->name);
+    if (group == group_of.end()) continue;
+    float& shared = amax[group->second];
+    shared = std::max(shared, largest);
+  }
+  return amax;
+}
+
+void copy_other_files(const std::string& source, const std::string& target) {
+  static const std::set<std::string> kWeights = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ckpt"};
+  std::error_code error;
+  for (auto it = fs::recursive_directory_iterator(source, fs::directory_options::follow_directory_symlink, error);
+       !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    const fs::path relative = it->path().lexically_relative(source);
+    const std::string name = it->path().filename().string();
+    if (it->is_directory(error)) {
+      if (name[0] == '.') it.disable_recursion_pending();  // .git, .cache
+      continue;
+    }
+    const bool index = name.size() > 11 && name.compare(name.size() - 11, 11, ".index.json") == 0;
+    if (kWeights.count(it->path().extension().string()) > 0 || index || relative == "config.json" ||
+        relative == "quantization_report.json" || name[0] == '.') {
+      continue;
+    }
+    fs::create_directories(fs::path(target) / relative.parent_path(), error);
+    fs::copy_file(it->path(), fs::path(target) / relative, error);
+    if (error) break;
+  }
+  if (error) throw ResourceError(source + ": copying its other files to " + target + " failed: " + error.message());
+}
+
+}  // namespace curvq

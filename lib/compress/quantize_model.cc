@@ -1,0 +1,292 @@
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "compress/output_plan.h"
+#include "curvq/compress/quantize.h"
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/core/parallel.h"
+#include "curvq/core/progress.h"
+#include "curvq/io/atomic_output.h"
+#include "curvq/linalg/symmetric.h"
+#include "curvq/nn/decoder.h"
+
+namespace curvq {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Tokens that go through a block at once: enough for large matrix products, little memory.
+constexpr int64_t kChunkTokens = 2048;
+
+torch::Tensor window_ids(const TokenWindows& windows) {
+  torch::Tensor ids = torch::empty({windows.num_windows, windows.length}, torch::kInt64);
+  int64_t* out = ids.data_ptr<int64_t>();
+  for (size_t i = 0; i < windows.ids.size(); ++i) out[i] = windows.ids[i];
+  return ids;
+}
+
+// The calibration tokens on their way through one block. Linear layers come in groups that read
+// the same input; after a group's input has been computed (and its Hessian accumulated), the
+// group's layers may be replaced before advance() uses them.
+class BlockActivations {
+ public:
+  explicit BlockActivations(torch::Tensor residual) : residual_(std::move(residual)) {
+    chunk_ = std::max<int64_t>(1, kChunkTokens / residual_.size(1));
+  }
+
+  // Moves on to the input of `group` (0 q/k/v, 1 o, 2 gate/up, 3 down; in this order) and adds
+  // 2/N sum x x^T to the lower triangle of `hessian` unless that is null.
+  void advance(const DecoderBlock& block, size_t group, float* hessian) {
+    const int64_t n = residual_.size(0), t = residual_.size(1);
+    torch::Tensor next;
+    for (int64_t i = 0; i < n; i += chunk_) {
+      const int64_t count = std::min(chunk_, n - i);
+      torch::Tensor x = residual_.narrow(0, i, count);
+      const auto input = [&] { return input_.narrow(0, i, count); };
+      torch::Tensor out;
+      if (group == 0) out = block.qkv_input(x);
+      if (group == 1) out = block.o_input(input());
+      if (group == 2) out = block.gate_up_input(x.add_(block.o.forward(input())));
+      if (group == 3) out = block.down_input(input());
+      if (!next.defined()) next = torch::empty({n, t, out.size(-1)}, torch::kFloat32);
+      next.narrow(0, i, count).copy_(out);
+      if (hessian == nullptr) continue;
+      const int64_t k = out.size(-1);
+      const torch::Tensor rows = out.contiguous();
+      accumulate_gram(rows.data_ptr<float>(), count * t, k, k, 2.0f / static_cast<float>(n * t), hessian);
+    }
+    input_ = next;
+  }
+
+  // Adds the block's last layer to the residual stream.
+  void finish(const DecoderBlock& block) {
+    for (int64_t i = 0; i < residual_.size(0); i += chunk_) {
+      const int64_t count = std::min(chunk_, residual_.size(0) - i);
+      residual_.narrow(0, i, count).add_(block.down.forward(input_.narrow(0, i, count)));
+    }
+    input_ = torch::Tensor();
+  }
+
+  // Throws NumericalError naming the first calibration sample whose inputs are not finite, if any.
+  void check_finite(const std::string& layer) const {
+    for (int64_t i = 0; i < input_.size(0); ++i) {
+      const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(input_[i])));
+      if (bad.size(0) == 0) continue;
+      throw NumericalError(format("%s: its inputs are not finite from calibration sample %lld on (token %lld, feature "
+                                  "%lld); damping will not help, check the model and this sample",
+                                  layer.c_str(), static_cast<long long>(i), static_cast<long long>(bad[0][0].item<int64_t>()),
+                                  static_cast<long long>(bad[0][1].item<int64_t>())));
+    }
+    throw NumericalError(layer + ": its inputs are finite but their products overflow float32");
+  }
+
+ private:
+  torch::Tensor residual_;  // [n, t, hidden]
+  torch::Tensor input_;     // [n, t, features] of the current group's layers
+  int64_t chunk_;
+};
+
+class ModelQuantizer {
+ public:
+  ModelQuantizer(const std::string& directory, const TokenWindows* calibration, const QuantizeOptions& options)
+      : directory_(directory), calibration_(calibration), options_(options), model_(directory, Engine::kDequantized) {
+    if (model_.quantization()) {
+      throw UnsupportedError(directory + ": already quantized; start from the original model");
+    }
+    std::vector<LayerShape> shapes;
+    for (int64_t i = 0; i < model_.config().num_layers; ++i) {
+      for (const auto& group : block_linears(model_.config(), i)) {
+        for (const LinearInfo& linear : group) {
+          shapes.push_back({linear.name, linear.out_features, linear.in_features,
+                            model_.checkpoint().at(linear.name + ".weight").dtype});
+        }
+      }
+    }
+    plan_ = plan_layers(shapes, options.plan);
+    output_ = plan_output(model_.checkpoint(), plan_);
+    for (const PlannedLayer& layer : plan_) by_name_[layer.name] = &layer;
+    report_.original_bytes = output_.original_bytes;
+    report_.stored_bytes = output_.stored_bytes;
+    report_.predicted_peak_bytes = predicted_peak();
+    for (const PlannedLayer& layer : plan_) {
+      if (!layer.scheme) {
+        report_.kept.push_back(layer);
+        continue;
+      }
+      report_.quantized_weights += layer.rows * layer.cols;
+      report_.quantized_bytes += layer.scheme->stored_bytes(layer.rows, layer.cols);
+      if (options.dry_run) {
+        LayerResult result;
+        result.name = layer.name;
+        result.scheme = layer.scheme->describe();
+        result.rows = layer.rows;
+        result.cols = layer.cols;
+        result.bits_per_weight = layer.scheme->bits_per_weight(layer.rows, layer.cols);
+        result.relative_error = result.rtn_relative_error = std::nan("");
+        report_.layers.push_back(result);
+      }
+    }
+    if (calibration_ != nullptr) report_.calibration_tokens = calibration_->num_windows * calibration_->length;
+    check_inputs();
+  }
+
+  QuantizeReport run(const ReportWriter& write_report) {
+    if (options_.dry_run) return report_;
+    const Clock::time_point start = Clock::now();
+    amax_ = scan_weights(model_.checkpoint(), plan_);
+    AtomicOutput output(options_.out, AtomicOutput::Kind::kDirectory, options_.overwrite);
+    require_disk_space(output.path(), output_.stored_bytes + (int64_t{16} << 20));
+    CheckpointWriter writer(output.path(), output_.tensors, options_.max_shard_bytes);
+    for (const TensorView* tensor : output_.copied) {
+      writer.write(tensor->name, tensor->data, tensor->num_bytes());
+      model_.checkpoint().release(*tensor);
+    }
+    quantize_blocks(writer);
+    writer.finish();
+    copy_other_files(directory_, output.path());
+    write_config(output.path() + "/config.json");
+    report_.total_seconds = seconds_since(start);
+    write_file(output.path() + "/quantization_report.json", write_report(report_));
+    output.commit();
+    return report_;
+  }
+
+ private:
+  void check_inputs() const {
+    if (options_.method == Method::kGptq && calibration_ == nullptr) {
+      throw UsageError("gptq needs calibration data; give it with --calibration");
+    }
+    if (calibration_ != nullptr && calibration_->length > model_.config().max_positions) {
+      throw UsageError(format("%s: windows of %lld tokens exceed the model's %lld positions; set --max-length",
+                              calibration_->origin.c_str(), static_cast<long long>(calibration_->length),
+                              static_cast<long long>(model_.config().max_positions)));
+    }
+    if (options_.max_memory_bytes > 0 && report_.predicted_peak_bytes > options_.max_memory_bytes) {
+      throw ResourceError(format("about %.1f MiB of tensors would be in memory, --max-memory allows %.1f MiB; use fewer "
+                                 "or shorter calibration windows",
+                                 report_.predicted_peak_bytes / 1048576.0, options_.max_memory_bytes / 1048576.0));
+    }
+  }
+
+  // Float weights of one block, twice while a layer is replaced; activations; Hessian and factors.
+  int64_t predicted_peak() const {
+    const DecoderConfig& c = model_.config();
+    int64_t weights = 0, largest = 0, features = c.hidden_size;
+    for (const auto& group : block_linears(c, 0)) {
+      for (const LinearInfo& linear : group) {
+        weights += linear.in_features * linear.out_features;
+        largest = std::max(largest, linear.in_features * linear.out_features);
+        features = std::max(features, linear.in_features);
+      }
+    }
+    int64_t floats = weights + 8 * largest;
+    if (options_.method == Method::kGptq) {
+      const int64_t tokens = calibration_ ? calibration_->num_windows * calibration_->length : 0;
+      floats += tokens * (2 * c.hidden_size + features) + 5 * features * features;
+    }
+    return 4 * floats;
+  }
+
+  void quantize_blocks(CheckpointWriter& writer) {
+    torch::NoGradGuard no_grad;
+    const bool capture = options_.method == Method::kGptq;
+    std::unique_ptr<BlockActivations> activations;
+    if (capture) activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)));
+    Progress progress("quantizing", static_cast<int64_t>(plan_.size()));
+    for (int64_t layer = 0; layer < model_.config().num_layers; ++layer) {
+      DecoderBlock block = model_.load_block(layer);
+      const auto groups = block.linears();
+      for (size_t group = 0; group < groups.size(); ++group) {
+        std::vector<float> hessian;
+        if (capture) {
+          const Clock::time_point start = Clock::now();
+          const int64_t k = groups[group].front()->info.in_features;
+          if (any_quantized(groups[group])) hessian.assign(k * k, 0.0f);
+          activations->advance(block, group, hessian.empty() ? nullptr : hessian.data());
+          if (!hessian.empty()) {
+            mirror_lower(hessian.data(), k);
+            for (int64_t i = 0; i < k; ++i) {
+              if (!std::isfinite(hessian[i * k + i])) activations->check_finite(groups[group].front()->info.name);
+            }
+          }
+          report_.capture_seconds += seconds_since(start);
+        }
+        for (Linear* linear : groups[group]) {
+          quantize_linear(*linear, hessian.empty() ? nullptr : hessian.data(), writer);
+          progress.advance(1, linear->info.name);
+        }
+      }
+      if (capture && layer + 1 < model_.config().num_layers) {
+        const Clock::time_point start = Clock::now();
+        activations->finish(block);
+        report_.capture_seconds += seconds_since(start);
+      }
+      model_.release_block(layer);
+    }
+  }
+
+  bool any_quantized(const std::vector<Linear*>& group) const {
+    for (const Linear* linear : group) {
+      if (by_name_.at(linear->info.name)->scheme) return true;
+    }
+    return false;
+  }
+
+  void quantize_linear(Linear& linear, const float* hessian, CheckpointWriter& writer) {
+    const PlannedLayer& planned = *by_name_.at(linear.info.name);
+    if (!planned.scheme) return;
+    LayerProblem problem;
+    problem.name = planned.name;
+    problem.weight = linear.weight.data_ptr<float>();
+    problem.rows = planned.rows;
+    problem.cols = planned.cols;
+    problem.hessian = hessian;
+    problem.scheme = *planned.scheme;
+    problem.tensor_amax = amax_.at(fused_group_key(planned.name));
+    LayerResult result;
+    const QuantizedMatrix matrix = quantize_layer(problem, options_.method, options_.gptq, result);
+    for (const TensorData& tensor : compressed_tensors_pack(planned.name, matrix)) writer.write(tensor);
+    if (options_.capture == Capture::kSequential) dequantize(matrix, linear.weight.data_ptr<float>());
+    report_.solve_seconds += result.seconds;
+    report_.layers.push_back(std::move(result));
+  }
+
+  void write_config(const std::string& path) const {
+    OrderedJson config = OrderedJson::parse(read_file(directory_ + "/config.json"));
+    config["quantization_config"] = to_json(describe_plan(plan_, {"lm_head"}));
+    write_file(path, dump_json(config));
+  }
+
+  std::string directory_;
+  const TokenWindows* calibration_;
+  const QuantizeOptions& options_;
+  DecoderModel model_;
+  std::vector<PlannedLayer> plan_;
+  OutputPlan output_;
+  std::map<std::string, const PlannedLayer*> by_name_;
+  std::map<std::string, float> amax_;
+  QuantizeReport report_;
+};
+
+}  // namespace
+
+void QuantizeOptions::validate() const {
+  gptq.validate();
+  plan.scheme.validate();
+  if (max_shard_bytes < (int64_t{1} << 20)) {
+    throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB", static_cast<long long>(max_shard_bytes)));
+  }
+}
+
+QuantizeReport quantize_model(const std::string& model, const TokenWindows* calibration,
+                              const QuantizeOptions& options, const ReportWriter& write_report) {
+  options.validate();
+  at::set_num_threads(num_threads());
+  return ModelQuantizer(model, calibration, options).run(write_report);
+}
+
+}  // namespace curvq

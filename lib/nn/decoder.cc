@@ -1,0 +1,163 @@
+#include "curvq/nn/decoder.h"
+
+#include <cmath>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/kernels/gemm.h"
+#include "nn/rms_norm.h"
+
+namespace curvq {
+namespace {
+
+// Inverse frequencies [head_dim / 2], in float32 as everybody computes them.
+torch::Tensor rope_frequencies(const DecoderConfig& config) {
+  const RopeConfig& rope = config.rope;
+  std::vector<float> frequencies(config.head_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
+    float f = 1.0f / std::pow(static_cast<float>(rope.theta), exponent);
+    if (rope.scaling == RopeConfig::Scaling::kLinear) {
+      f /= static_cast<float>(rope.factor);
+    } else if (rope.scaling == RopeConfig::Scaling::kLlama3) {
+      const double context = static_cast<double>(rope.original_max_positions);
+      const double wavelength = 2.0 * M_PI / f;
+      const double smooth = (context / wavelength - rope.low_frequency_factor) /
+                            (rope.high_frequency_factor - rope.low_frequency_factor);
+      if (wavelength > context / rope.low_frequency_factor) {
+        f = static_cast<float>(f / rope.factor);
+      } else if (wavelength >= context / rope.high_frequency_factor) {
+        f = static_cast<float>((1.0 - smooth) * f / rope.factor + smooth * f);
+      }
+    }
+    frequencies[i] = f;
+  }
+  return torch::tensor(frequencies);
+}
+
+// Cosines and sines [length, head_dim] of positions begin, begin + 1, ...
+std::pair<torch::Tensor, torch::Tensor> rope_table(const DecoderConfig& config, int64_t begin, int64_t length) {
+  const torch::Tensor positions = torch::arange(begin, begin + length, torch::kFloat32);
+  const torch::Tensor half = torch::outer(positions, rope_frequencies(config));
+  const torch::Tensor angles = torch::cat({half, half}, -1);
+  return {angles.cos(), angles.sin()};
+}
+
+// x [n, heads, t, head_dim]: x cos + rotate_half(x) sin, rotate_half(a, b) = (-b, a).
+torch::Tensor apply_rope(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin) {
+  const auto halves = x.chunk(2, -1);
+  return x * cos + torch::cat({-halves[1], halves[0]}, -1) * sin;
+}
+
+torch::Tensor activate(const torch::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu: return torch::silu(x);
+    case Activation::kGelu: return torch::gelu(x);
+    case Activation::kGeluTanh: return torch::gelu(x, "tanh");
+    case Activation::kRelu: return torch::relu(x);
+  }
+  throw std::logic_error("activation");
+}
+
+void append_to_cache(torch::Tensor& store, const torch::Tensor& values, int64_t begin) {
+  store.narrow(1, begin, values.size(1)).copy_(values);
+}
+
+}  // namespace
+
+torch::Tensor Linear::forward(const torch::Tensor& x) const {
+  if (!packed) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
+  const torch::Tensor input = x.contiguous();
+  std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
+  const int64_t in = shape.back(), rows = input.numel() / in;
+  shape.back() = packed->rows();
+  torch::Tensor out = torch::empty(shape, torch::kFloat32);
+  packed_gemm(*packed, input.data_ptr<float>(), rows, in, out.data_ptr<float>(), packed->rows());
+  if (bias.defined()) out += bias;
+  return out;
+}
+
+torch::Tensor DecoderBlock::qkv_input(const torch::Tensor& x) const {
+  return rms_norm(x, attention_norm, config.norm_epsilon);
+}
+
+torch::Tensor DecoderBlock::o_input(const torch::Tensor& normed, KeyValueCache* cache) const {
+  const int64_t n = normed.size(0), t = normed.size(1), begin = cache ? cache->length : 0;
+  const auto heads = [&](const Linear& linear, int64_t count) {
+    return linear.forward(normed).view({n, t, count, config.head_dim}).transpose(1, 2);
+  };
+  const auto [cos, sin] = rope_table(config, begin, t);
+  const torch::Tensor queries = apply_rope(heads(q, config.num_heads), cos, sin);
+  torch::Tensor keys = apply_rope(heads(k, config.num_kv_heads), cos, sin);
+  torch::Tensor values = heads(v, config.num_kv_heads);
+  torch::optional<torch::Tensor> mask;
+  if (cache != nullptr) {
+    append_to_cache(cache->keys, keys[0], begin);
+    append_to_cache(cache->values, values[0], begin);
+    cache->length += t;
+    keys = cache->keys.narrow(1, 0, cache->length).unsqueeze(0);
+    values = cache->values.narrow(1, 0, cache->length).unsqueeze(0);
+    if (begin > 0) mask = torch::ones({t, begin + t}, torch::kBool).tril(begin);
+  }
+  const int64_t repeats = config.num_heads / config.num_kv_heads;
+  if (repeats > 1) {
+    keys = keys.repeat_interleave(repeats, 1);
+    values = values.repeat_interleave(repeats, 1);
+  }
+  const torch::Tensor out =
+      at::scaled_dot_product_attention(queries, keys, values, mask, 0.0, /*is_causal=*/!mask.has_value());
+  return out.transpose(1, 2).reshape({n, t, config.num_heads * config.head_dim});
+}
+
+torch::Tensor DecoderBlock::gate_up_input(const torch::Tensor& x) const {
+  return rms_norm(x, mlp_norm, config.norm_epsilon);
+}
+
+torch::Tensor DecoderBlock::down_input(const torch::Tensor& normed) const {
+  return activate(gate.forward(normed), config.activation).mul_(up.forward(normed));
+}
+
+torch::Tensor DecoderBlock::forward(const torch::Tensor& x, KeyValueCache* cache) const {
+  const torch::Tensor attended = x + o.forward(o_input(qkv_input(x), cache));
+  return attended + down.forward(down_input(gate_up_input(attended)));
+}
+
+std::vector<std::vector<Linear*>> DecoderBlock::linears() { return {{&q, &k, &v}, {&o}, {&gate, &up}, {&down}}; }
+
+DecoderSession::DecoderSession(std::shared_ptr<const DecoderModel> model) : model_(std::move(model)) {
+  const DecoderConfig& config = model_->config();
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) blocks_.push_back(model_->load_block(layer));
+  caches_.resize(blocks_.size());
+}
+
+torch::Tensor DecoderSession::append(const std::vector<int32_t>& ids) {
+  torch::NoGradGuard no_grad;
+  const DecoderConfig& config = model_->config();
+  const int64_t count = static_cast<int64_t>(ids.size());
+  if (count == 0) throw UsageError("no token to start from; give a prompt");
+  if (length_ + count > config.max_positions) {
+    throw UsageError(format("%lld tokens exceed the model's %lld positions; ask for fewer tokens or shorten the prompt",
+                            static_cast<long long>(length_ + count), static_cast<long long>(config.max_positions)));
+  }
+  torch::Tensor tokens = torch::empty({1, count}, torch::kInt64);
+  for (int64_t i = 0; i < count; ++i) tokens[0][i] = ids[i];
+  for (KeyValueCache& cache : caches_) {
+    const int64_t capacity = cache.keys.defined() ? cache.keys.size(1) : 0;
+    if (length_ + count <= capacity) continue;
+    const int64_t wanted = std::min(config.max_positions, std::max(2 * capacity, length_ + count + 64));
+    const torch::Tensor keys = torch::empty({config.num_kv_heads, wanted, config.head_dim});
+    const torch::Tensor values = torch::empty_like(keys);
+    if (length_ > 0) {
+      keys.narrow(1, 0, length_).copy_(cache.keys.narrow(1, 0, length_));
+      values.narrow(1, 0, length_).copy_(cache.values.narrow(1, 0, length_));
+    }
+    cache.keys = keys;
+    cache.values = values;
+  }
+  torch::Tensor x = model_->embed(tokens);
+  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].forward(x, &caches_[i]);
+  length_ += count;
+  return model_->logits(x[0][count - 1]);
+}
+
+}  // namespace curvq

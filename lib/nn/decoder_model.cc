@@ -1,0 +1,201 @@
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/core/parallel.h"
+#include "curvq/nn/decoder.h"
+#include "nn/rms_norm.h"
+
+namespace curvq {
+namespace {
+
+constexpr char kEmbedding[] = "model.embed_tokens.weight";
+constexpr char kHead[] = "lm_head";
+
+void check_shape(const TensorView& tensor, const std::vector<int64_t>& shape) {
+  if (tensor.shape != shape) {
+    throw FormatError(tensor.file + ": " + tensor.name + " has shape " + shape_string(tensor.shape) +
+                      ", config.json makes it " + shape_string(shape));
+  }
+  if (!is_floating_point(tensor.dtype)) {
+    throw UnsupportedError(tensor.file + ": " + tensor.name + " is " + std::string(dtype_name(tensor.dtype)) +
+                           "; a plain weight must be F64, F32, F16 or BF16");
+  }
+}
+
+void check_finite(const torch::Tensor& values, const TensorView& tensor) {
+  if (std::isfinite(values.abs().max().item<float>())) return;
+  const torch::Tensor flat = values.flatten();
+  const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(flat)));
+  const int64_t first = bad[0][0].item<int64_t>();
+  const int64_t cols = tensor.shape.back();
+  throw NumericalError(format("%s: %s has %lld values that are not finite, the first at row %lld, column %lld; the "
+                              "checkpoint is damaged",
+                              tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(bad.size(0)),
+                              static_cast<long long>(first / cols), static_cast<long long>(first % cols)));
+}
+
+// Converts rows in parallel; a tensor that no rank describes has one row.
+torch::Tensor to_torch(const TensorView& tensor) {
+  torch::Tensor out = torch::empty(tensor.shape, torch::kFloat32);
+  const int64_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
+  const int64_t cols = rows > 0 ? tensor.num_elements() / rows : 0;
+  const size_t row_bytes = cols * dtype_bytes(tensor.dtype);
+  float* values = out.data_ptr<float>();
+  constexpr int64_t kRows = 64;
+  parallel_for(0, (rows + kRows - 1) / kRows, [&](int64_t i) {
+    const int64_t begin = i * kRows, count = std::min(kRows, rows - begin);
+    convert_to_f32(tensor.dtype, tensor.data + begin * row_bytes, count * cols, values + begin * cols);
+  });
+  return out;
+}
+
+std::optional<QuantizationConfig> read_quantization(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  const Json json = read_json_file(path);
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (json.contains(key) && !json[key].is_null()) return parse_quantization_config(json[key], path);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+DecoderModel::DecoderModel(const std::string& directory, Engine engine)
+    : config_(DecoderConfig::from_directory(directory)),
+      checkpoint_(std::make_shared<Checkpoint>(directory)),
+      quantization_(read_quantization(directory)),
+      engine_(engine) {
+  const auto scheme_of = [&](const std::string& name) {
+    return quantization_ ? quantization_->scheme_of(name) : std::nullopt;
+  };
+  std::set<std::string> quantized;
+  for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+    for (const auto& group : block_linears(config_, layer)) {
+      for (const LinearInfo& linear : group) {
+        const auto scheme = scheme_of(linear.name);
+        if (!scheme) continue;
+        quantized.insert(linear.name + ".weight");
+        if (!scheme->divides(linear.in_features)) {
+          throw FormatError(format("%s: group size %lld does not divide the %lld inputs of %s, which "
+                                   "quantization_config does not ignore",
+                                   directory.c_str(), static_cast<long long>(scheme->group_size),
+                                   static_cast<long long>(linear.in_features), linear.name.c_str()));
+        }
+        for (const TensorInfo& info :
+             compressed_tensors_infos(linear.name, *scheme, linear.out_features, linear.in_features)) {
+          checkpoint_->at(info.name);
+        }
+      }
+    }
+  }
+  for (const TensorInfo& info : expected_tensors(config_)) {
+    if (quantized.count(info.name) == 0) check_shape(checkpoint_->at(info.name), info.shape);
+  }
+  if (scheme_of(kHead) && !config_.tied_embeddings && checkpoint_->find("lm_head.weight_packed") != nullptr) {
+    throw UnsupportedError(directory + ": lm_head is quantized, which is not handled");
+  }
+  final_norm_ = load_float("model.norm.weight", {config_.hidden_size});
+}
+
+torch::Tensor DecoderModel::load_float(const std::string& name, const std::vector<int64_t>& shape) const {
+  const TensorView& tensor = checkpoint_->at(name);
+  check_shape(tensor, shape);
+  torch::Tensor values = to_torch(tensor);
+  check_finite(values, tensor);
+  return values;
+}
+
+torch::Tensor DecoderModel::embed(const torch::Tensor& ids) const {
+  const TensorView& table = checkpoint_->at(kEmbedding);
+  const int64_t hidden = config_.hidden_size;
+  const size_t row_bytes = hidden * dtype_bytes(table.dtype);
+  const torch::Tensor flat = ids.contiguous().view({-1});
+  torch::Tensor out = torch::empty({flat.size(0), hidden}, torch::kFloat32);
+  const int64_t* id = flat.data_ptr<int64_t>();
+  float* rows = out.data_ptr<float>();
+  for (int64_t i = 0; i < flat.size(0); ++i) {
+    if (id[i] < 0 || id[i] >= config_.vocab_size) {
+      throw UsageError(format("token id %lld is outside the model's vocabulary of %lld", static_cast<long long>(id[i]),
+                              static_cast<long long>(config_.vocab_size)));
+    }
+    convert_to_f32(table.dtype, table.data + id[i] * row_bytes, hidden, rows + i * hidden);
+  }
+  check_finite(out, table);
+  std::vector<int64_t> shape(ids.sizes().begin(), ids.sizes().end());
+  shape.push_back(hidden);
+  return out.view(shape);
+}
+
+Linear DecoderModel::load_linear(const LinearInfo& info) const {
+  Linear linear;
+  linear.info = info;
+  const auto scheme = quantization_ ? quantization_->scheme_of(info.name) : std::nullopt;
+  if (scheme) {
+    auto packed = std::make_shared<QuantizedMatrix>(compressed_tensors_unpack(*checkpoint_, info.name, *scheme));
+    if (packed->rows() != info.out_features || packed->cols() != info.in_features) {
+      throw FormatError(checkpoint_->path() + ": " + info.name + " is packed as " +
+                        shape_string({packed->rows(), packed->cols()}) + ", config.json makes it " +
+                        shape_string({info.out_features, info.in_features}));
+    }
+    if (engine_ == Engine::kPacked) {
+      linear.packed = std::move(packed);
+    } else {
+      linear.weight = torch::empty({info.out_features, info.in_features}, torch::kFloat32);
+      dequantize(*packed, linear.weight.data_ptr<float>());
+    }
+  } else {
+    linear.weight = load_float(info.name + ".weight", {info.out_features, info.in_features});
+  }
+  if (info.has_bias) linear.bias = load_float(info.name + ".bias", {info.out_features});
+  return linear;
+}
+
+DecoderBlock DecoderModel::load_block(int64_t layer) const {
+  DecoderBlock block;
+  block.config = config_;
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  block.attention_norm = load_float(prefix + "input_layernorm.weight", {config_.hidden_size});
+  block.mlp_norm = load_float(prefix + "post_attention_layernorm.weight", {config_.hidden_size});
+  const auto infos = block_linears(config_, layer);
+  const auto linears = block.linears();
+  for (size_t group = 0; group < linears.size(); ++group) {
+    for (size_t i = 0; i < linears[group].size(); ++i) *linears[group][i] = load_linear(infos[group][i]);
+  }
+  return block;
+}
+
+void DecoderModel::release_block(int64_t layer) const {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  for (const TensorView* tensor : checkpoint_->tensors()) {
+    if (tensor->name.compare(0, prefix.size(), prefix) == 0) checkpoint_->release(*tensor);
+  }
+}
+
+torch::Tensor DecoderModel::logits(const torch::Tensor& hidden) const {
+  if (!head_.defined()) {
+    const std::string name = config_.tied_embeddings ? kEmbedding : std::string(kHead) + ".weight";
+    head_ = load_float(name, {config_.vocab_size, config_.hidden_size});
+    checkpoint_->release(checkpoint_->at(name));
+  }
+  return torch::linear(rms_norm(hidden, final_norm_, config_.norm_epsilon), head_);
+}
+
+torch::Tensor DecoderModel::hidden_states(const torch::Tensor& ids) const {
+  torch::NoGradGuard no_grad;
+  torch::Tensor x = embed(ids);
+  for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+    const DecoderBlock block = load_block(layer);
+    for (int64_t i = 0; i < x.size(0); ++i) {
+      torch::Tensor window = x.narrow(0, i, 1);
+      window.copy_(block.forward(window));
+    }
+    release_block(layer);
+  }
+  return x;
+}
+
+}  // namespace curvq
