@@ -45,10 +45,12 @@ void check_rule(const Scheme& scheme) {
 void check_scales(const ScaleGrid& grid) {
   for (int64_t i = 0; i < grid.rows * grid.groups; ++i) {
     if (std::isfinite(grid.scales[i])) continue;
-    throw NumericalError(
-        format("row %ld, group %ld: the scale is above the largest %s; use scale dtype BF16 or F32",
-               static_cast<long>(i / grid.groups), static_cast<long>(i % grid.groups),
-               std::string(dtype_name(grid.scheme.scale_dtype)).c_str()));
+    const bool half = grid.scheme.scale_dtype == DType::kF16;
+    throw NumericalError(format("row %ld, group %ld: the scale is above the largest %s; use %s",
+                                static_cast<long>(i / grid.groups),
+                                static_cast<long>(i % grid.groups),
+                                std::string(dtype_name(grid.scheme.scale_dtype)).c_str(),
+                                half ? "scale dtype BF16 or F32" : "scale rule curvq"));
   }
 }
 

@@ -213,6 +213,46 @@ TEST(FloatGridTest, ScaleAboveFloat16IsAnError) {
   EXPECT_EQ(make_scale_grid(weight.data(), 3, 32, scheme, 0).scale(2, 1), 65504.0f);
 }
 
+// Whatever the rule, scales are neither zero nor infinite, and weights come back finite and with
+// the right sign; weights near the largest float32 by kCurvq alone.
+TEST(ScaleGridTest, EveryRuleGivesUsableScales) {
+  for (const ScaleRule rule :
+       {ScaleRule::kCurvq, ScaleRule::kCompressedTensors, ScaleRule::kModelOpt, ScaleRule::kTorchAo,
+        ScaleRule::kLlamaCpp, ScaleRule::kFourOverSix}) {
+    int supported = 0;
+    for (Scheme scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32), Scheme::int8(32),
+                          Scheme::int4(32, false), Scheme::fp8(32)}) {
+      scheme.rule = rule;
+      SCOPED_TRACE(scheme.describe());
+      for (const float amax : all_magnitudes()) {
+        if (amax > kLargest / 4 && rule != ScaleRule::kCurvq) continue;
+        std::vector<float> weight(64);  // some blocks of zeros, one live
+        for (int i = 0; i < 16; ++i) weight[i] = static_cast<float>(i - 7) / 8.0f * amax;
+        const float tensor_amax = max_abs(weight.data(), 64);
+        QuantizedMatrix matrix;
+        try {
+          matrix = quantize_rtn(weight.data(), 1, 64, scheme, tensor_amax);
+        } catch (const UnsupportedError&) {
+          break;
+        }
+        ++supported;
+        EXPECT_TRUE(std::isfinite(matrix.grid.global_divisor)) << amax;
+        for (const float scale : matrix.grid.scales) {
+          EXPECT_NE(scale, 0.0f) << amax;
+          EXPECT_TRUE(std::isfinite(scale)) << amax;
+        }
+        std::vector<float> values(64);
+        dequantize(matrix, values.data());
+        for (int i = 0; i < 64; ++i) {
+          EXPECT_TRUE(std::isfinite(values[i])) << amax;
+          EXPECT_GE(static_cast<double>(values[i]) * weight[i], 0.0) << amax;
+        }
+      }
+    }
+    EXPECT_GT(supported, 0) << scale_rule_name(rule);
+  }
+}
+
 TEST(ScaleGridTest, NonFiniteWeightNamesRowAndColumn) {
   for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32),
                                Scheme::int4(0, false), Scheme::fp8()}) {
@@ -227,6 +267,18 @@ TEST(ScaleGridTest, NonFiniteWeightNamesRowAndColumn) {
         EXPECT_THAT(error.what(), AllOf(HasSubstr("row 17"), HasSubstr("column 45")));
       }
     }
+  }
+}
+
+TEST(FloatGridTest, RangeThatOverflowsIsAnErrorOfCompressedTensors) {
+  const std::vector<float> weight = {kLargest, -kLargest};
+  Scheme scheme = Scheme::int4(0, false);
+  scheme.rule = ScaleRule::kCompressedTensors;
+  try {
+    make_scale_grid(weight.data(), 1, 2, scheme, 0);
+    FAIL();
+  } catch (const NumericalError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("row 0, group 0"), HasSubstr("rule curvq")));
   }
 }
 

@@ -17,7 +17,8 @@ namespace curvq {
 struct ScaleGrid {
   Scheme scheme;
   int64_t rows = 0, cols = 0, groups = 0;
-  // NVFP4: what the tensor's E4M3 scales are divided by (2688 / amax); 1 elsewhere.
+  // NVFP4: what the tensor's E4M3 scales are divided by: 2688 / amax, by kFourOverSix 1536 / amax,
+  // by kLlamaCpp 1. 1 elsewhere.
   float global_divisor = 1.0f;
   // NVFP4: the largest magnitude that decided global_divisor; 0 where it is not known (grids that
   // were read from a file).
@@ -25,7 +26,8 @@ struct ScaleGrid {
   // E4M3 or E8M0 scales as stored; empty for float scales.
   std::vector<uint8_t> scale_codes;
   // The scale that a code is multiplied with, in float32: the float scale rounded to
-  // scheme.scale_dtype, 2^(code-127), or e4m3(code) / global_divisor (one float32 division).
+  // scheme.scale_dtype, 2^(code-127), or e4m3(code) / global_divisor (one float32 division). Never
+  // 0; negative only for integers by kLlamaCpp.
   std::vector<float> scales;
   // Integers only, within [min_code, max_code]; empty when symmetric.
   std::vector<int8_t> zero_points;
@@ -82,8 +84,8 @@ float decode(const Scheme& scheme, uint8_t code, float scale, int zero_point);
 void encode_column(const Scheme& scheme, const float* weight, const float* scale,
                    const int8_t* zero_point, int64_t count, uint8_t* codes, float* rounded);
 
-// Round to nearest of a whole matrix: make_scale_grid, then every code; for kCompressedTensors with
-// quotients rounded to source_dtype, as compressed-tensors does.
+// Round to nearest of a whole matrix: make_scale_grid, then every code with the quotients and ties
+// of scheme.rule (kCompressedTensors rounds quotients to source_dtype, for instance).
 QuantizedMatrix quantize_rtn(const float* weight, int64_t rows, int64_t cols, const Scheme& scheme,
                              float tensor_amax);
 // The same on a grid that is given.

@@ -15,7 +15,9 @@ enum class ElementType : uint8_t { kE2M1, kE4M3, kInt };
 // kE4M3: an E4M3 scale a group times one float32 scale of the tensor (NVFP4).
 enum class ScaleType : uint8_t { kFloat, kE8M0, kE4M3 };
 
-// Whose arithmetic decides scales and codes, to the bit. kCurvq is float32 throughout.
+// Whose arithmetic decides scales and codes, to the bit. kCurvq is float32 throughout. For float
+// scales there are kCurvq, kCompressedTensors and, for symmetric integers in groups of 32 (Q4_0,
+// Q8_0), kLlamaCpp; kFourOverSix is for NVFP4 alone.
 enum class ScaleRule : uint8_t { kCurvq, kCompressedTensors, kModelOpt, kTorchAo, kLlamaCpp, kFourOverSix };
 
 // How the exponent of an E8M0 scale comes from the group's largest magnitude A:
@@ -30,7 +32,7 @@ struct Scheme {
   int64_t group_size = 16;              // consecutive elements of a row that share a scale; 0: a whole row
   bool symmetric = true;                // integers only: false adds a zero point a group
   DType scale_dtype = DType::kF32;      // kFloat scales are rounded to this before the codes are chosen
-  MxRule mx_rule = MxRule::kEven;       // kE8M0 scales only
+  MxRule mx_rule = MxRule::kEven;       // kE8M0 scales of kCurvq and kTorchAo; other rules have their own
   ScaleRule rule = ScaleRule::kCurvq;
   DType source_dtype = DType::kF32;     // kCompressedTensors computes in the weight's own dtype
 

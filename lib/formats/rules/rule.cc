@@ -1,6 +1,8 @@
 #include "formats/rules/rule.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -19,12 +21,6 @@ CURVQ_SIMD_CLONES void divide_and_add(const float* __restrict weight, float scal
                                       int64_t count, float* __restrict out) {
   for (int64_t i = 0; i < count; ++i) out[i] = weight[i] / scale + zero_point;
 }
-
-// A rule that supports no scheme at all.
-class UnsupportedRule : public Rule {
- public:
-  bool supports(const Scheme&) const override { return false; }
-};
 
 [[noreturn]] void throw_unsupported(const Scheme& scheme) {
   throw UnsupportedError("scale rule " + std::string(scale_rule_name(scheme.rule)) +
@@ -58,20 +54,24 @@ void Rule::quotients(const ScaleGrid& grid, int64_t row, int64_t group, const fl
 }
 
 const Rule& rule_of(ScaleRule rule) {
-  static const UnsupportedRule unsupported;
   switch (rule) {
-    case ScaleRule::kCurvq:
-      return curvq_rule();
     case ScaleRule::kCompressedTensors:
       return compressed_tensors_rule();
     case ScaleRule::kModelOpt:
+      return modelopt_rule();
     case ScaleRule::kTorchAo:
+      return torchao_rule();
     case ScaleRule::kLlamaCpp:
+      return llama_cpp_rule();
     case ScaleRule::kFourOverSix:
+      return four_over_six_rule();
+    case ScaleRule::kCurvq:
       break;
   }
-  return unsupported;
+  return curvq_rule();
 }
+
+bool has_normal_tensor_scale(float tensor_amax) { return tensor_amax / kNvfp4Range >= 0x1p-126f; }
 
 uint8_t e8m0_scale_code(MxRule rule, float amax) {
   // The biased exponent above 23 bits of mantissa.
@@ -92,6 +92,24 @@ uint8_t e8m0_scale_code(MxRule rule, float amax) {
       break;
   }
   return static_cast<uint8_t>(exponent > 2 ? exponent - 2 : 0);
+}
+
+float rounded_log2(float magnitude) {
+  return static_cast<float>(std::log2(static_cast<double>(magnitude)));
+}
+
+uint8_t e8m0_from_log2(float exponent) {
+  return static_cast<uint8_t>(std::clamp(exponent, -127.0f, 127.0f) + 127.0f);
+}
+
+void ties_to_zero(int64_t count, float* quotients) {
+  for (int64_t i = 0; i < count; ++i) {
+    // The other ties, .25, 1.25, 2.5 and 5, go towards zero when they go to even.
+    const float magnitude = std::fabs(quotients[i]);
+    if (magnitude == 0.75f || magnitude == 1.75f || magnitude == 3.5f) {
+      quotients[i] = std::nextafter(quotients[i], 0.0f);
+    }
+  }
 }
 
 float epsilon(DType dtype) {

@@ -43,9 +43,22 @@ inline constexpr uint8_t kZeroBlockCode = 0x20;
 // The largest E2M1 value times the largest E4M3 scale: what a tensor's largest weight becomes.
 inline constexpr float kNvfp4Range = 2688.0f;
 
+// Whether amax / 2688 is a normal float32. Where it is not, its reciprocal may be infinite and no
+// checkpoint can hold the divisor: rules that start from amax / 2688 then follow curvq's.
+bool has_normal_tensor_scale(float tensor_amax);
+
 // Biased exponent of the E8M0 scale of a group whose largest magnitude is `amax`, by the rule's
 // definition; subnormal magnitudes end at 0, the smallest.
 uint8_t e8m0_scale_code(MxRule rule, float amax);
+
+// log2 of a magnitude, rounded to float32 as the packages' logarithms are, so that values just
+// above or below a power of two may count as one.
+float rounded_log2(float magnitude);
+// E8M0 code of 2^exponent; the smallest for exponents below it and for minus infinity.
+uint8_t e8m0_from_log2(float exponent);
+
+// Moves quotients that lie between two E2M1 values to the smaller magnitude.
+void ties_to_zero(int64_t count, float* quotients);
 
 // Distance from 1 to the next value of F32, F16 or BF16, the smallest positive value, and the
 // smallest normal one.
@@ -55,5 +68,9 @@ float smallest_normal(DType dtype);
 
 const Rule& curvq_rule();
 const Rule& compressed_tensors_rule();
+const Rule& modelopt_rule();
+const Rule& torchao_rule();
+const Rule& llama_cpp_rule();
+const Rule& four_over_six_rule();
 
 }  // namespace curvq::internal
