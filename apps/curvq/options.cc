@@ -101,7 +101,7 @@ void Options::parse_command_line(const std::vector<std::string>& arguments) {
       }
     }
   } catch (const po::unknown_option& error) {
-    const std::string token = error.get_option_name();
+    const std::string given = error.get_option_name(), token = given.substr(0, given.find('='));
     const std::string near = nearest_option(token.substr(token.find_first_not_of('-')));
     throw UsageError("unknown option " + token + "; " +
                      (near.empty() ? see_help : "did you mean --" + near + "?"));

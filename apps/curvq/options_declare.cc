@@ -1,4 +1,5 @@
 // What options there are, and their help.
+#include <sstream>
 #include <stdexcept>
 
 #include "curvq/core/log.h"
@@ -7,12 +8,18 @@
 namespace curvq::cli {
 namespace {
 
-constexpr int kHelpColumn = 30, kHelpWidth = 100;
+constexpr size_t kHelpColumn = 30, kHelpWidth = 100;
 
 std::string shortest(double value) { return OrderedJson(value).dump(); }
 
-// "  left              text that is wrapped and indented".
-std::string help_entry(const std::string& left, const std::string& text) {
+// "  left              text that is wrapped and indented"; `last` is not broken.
+std::string help_entry(const std::string& left, const std::string& text,
+                       const std::string& last = "") {
+  std::vector<std::string> words;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) words.push_back(word);
+  if (!last.empty()) words.push_back(last);
+
   std::string out = "  " + left;
   size_t column = out.size();
   if (column + 2 > kHelpColumn) {
@@ -21,20 +28,15 @@ std::string help_entry(const std::string& left, const std::string& text) {
   }
   out.append(kHelpColumn - column, ' ');
   column = kHelpColumn;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const size_t length = end - begin;
-    if (column + length > kHelpWidth && column > kHelpColumn) {
-      out.back() = '\n';
-      out.append(kHelpColumn, ' ');
+  for (const std::string& word : words) {
+    if (column > kHelpColumn && column + 1 + word.size() > kHelpWidth) {
+      out += '\n' + std::string(kHelpColumn, ' ');
       column = kHelpColumn;
     }
-    out.append(text, begin, length);
-    out += ' ';
-    column += length + 1;
-    begin = end + 1;
+    if (column > kHelpColumn) out += ' ';
+    column += word.size() + (column > kHelpColumn);
+    out += word;
   }
-  while (out.back() == ' ') out.pop_back();
   return out + '\n';
 }
 
@@ -205,16 +207,16 @@ std::string Options::help() const {
     left += "--" + option.name;
     if (!option.off_name.empty()) left += " | --" + option.off_name;
     if (!option.value_name.empty()) left += " " + option.value_name;
-    std::string text = option.help;
+    std::string text = option.help, fallback;
     if (option.kind == Kind::kList && text.find("repeatable") == std::string::npos) {
       text += "; repeatable";
     }
     if (option.kind == Kind::kSwitch) {
-      text += " (default: --" + (*option.fallback == "true" ? option.name : option.off_name) + ")";
+      fallback = "--" + (*option.fallback == "true" ? option.name : option.off_name);
     } else if (option.fallback) {
-      text += " (default: " + *option.fallback + ")";
+      fallback = *option.fallback;
     }
-    out += help_entry(left, text);
+    out += help_entry(left, text, fallback.empty() ? "" : "(default: " + fallback + ")");
   }
   out += help_entry("-h, --help", "print this text");
   if (!examples_.empty()) out += examples_.size() == 1 ? "\nexample:\n" : "\nexamples:\n";

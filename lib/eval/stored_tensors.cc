@@ -14,10 +14,6 @@ namespace {
 constexpr const char* kParts[] = {".weight_packed", ".weight_scale", ".weight_global_scale",
                                   ".weight_shape", ".weight_zero_point"};
 
-bool is_matrix(const TensorView* tensor, DType dtype) {
-  return tensor && tensor->dtype == dtype && tensor->shape.size() == 2;
-}
-
 // The layer whose codes `tensor` holds, or "".
 std::string packed_layer(const Checkpoint& checkpoint, const TensorView& tensor) {
   const auto layer = [&](const std::string& ending) {
@@ -29,15 +25,13 @@ std::string packed_layer(const Checkpoint& checkpoint, const TensorView& tensor)
   const std::string packed = layer(".weight_packed");
   if (!packed.empty()) return packed;
   const std::string plain = layer(".weight");
-  const bool fp8 = tensor.dtype == DType::kF8E4M3 && checkpoint.find(plain + ".weight_scale");
-  return fp8 ? plain : "";
+  const bool eight_bits = tensor.dtype == DType::kF8E4M3 || tensor.dtype == DType::kI8;
+  return eight_bits && checkpoint.find(plain + ".weight_scale") ? plain : "";
 }
 
 std::optional<Scheme> infer_integers(const TensorView& packed, const TensorView& scale,
                                      const TensorView& shape, bool symmetric) {
-  if (packed.shape.size() != 2 || shape.dtype != DType::kI64 || shape.num_elements() != 2) {
-    return std::nullopt;
-  }
+  if (shape.dtype != DType::kI64 || shape.num_elements() != 2) return std::nullopt;
   int64_t sizes[2];
   std::memcpy(sizes, shape.data, sizeof(sizes));
   const int64_t cols = sizes[1], groups = scale.shape[1], words = packed.shape[1];
@@ -72,15 +66,23 @@ std::optional<Scheme> infer_scheme(const Checkpoint& checkpoint, const std::stri
   const TensorView* packed = checkpoint.find(name + ".weight_packed");
   const TensorView* scale = checkpoint.find(name + ".weight_scale");
   const TensorView* shape = checkpoint.find(name + ".weight_shape");
-  if (!scale || scale->shape.size() != 2) return std::nullopt;
+  const bool symmetric = !checkpoint.find(name + ".weight_zero_point");
+  if (!scale) return std::nullopt;
   if (!packed) {
-    const bool fp8 = is_matrix(checkpoint.find(name + ".weight"), DType::kF8E4M3);
-    return fp8 && scale->shape[1] == 1 ? std::optional(Scheme::fp8()) : std::nullopt;
+    const TensorView* codes = checkpoint.find(name + ".weight");
+    const bool is_matrix = codes && codes->shape.size() == 2;
+    const int64_t num_scales = scale->num_elements();
+    if (!is_matrix || (num_scales != 1 && num_scales != codes->shape[0])) return std::nullopt;
+    if (codes->dtype == DType::kF8E4M3) return Scheme::fp8();
+    return codes->dtype == DType::kI8 ? std::optional(Scheme::int8(0, symmetric)) : std::nullopt;
   }
-  if (is_matrix(packed, DType::kU8) && scale->dtype == DType::kF8E4M3) return Scheme::nvfp4();
-  if (is_matrix(packed, DType::kU8) && scale->dtype == DType::kU8) return Scheme::mxfp4();
-  if (!is_matrix(packed, DType::kI32) || !shape) return std::nullopt;
-  return infer_integers(*packed, *scale, *shape, !checkpoint.find(name + ".weight_zero_point"));
+  if (packed->shape.size() != 2 || scale->shape.size() != 2) return std::nullopt;
+  if (packed->dtype == DType::kU8) {
+    if (scale->dtype == DType::kF8E4M3) return Scheme::nvfp4();
+    return scale->dtype == DType::kU8 ? std::optional(Scheme::mxfp4()) : std::nullopt;
+  }
+  if (packed->dtype != DType::kI32 || !shape) return std::nullopt;
+  return infer_integers(*packed, *scale, *shape, symmetric);
 }
 
 bool natural_less(const std::string& a, const std::string& b) {

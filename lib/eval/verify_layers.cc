@@ -10,16 +10,45 @@ namespace curvq::verify {
 namespace {
 
 constexpr const char* kConfig = "config.json";
+constexpr const char* kParts[] = {".weight_packed", ".weight_scale", ".weight_global_scale",
+                                  ".weight_shape", ".weight_zero_point"};
 
 bool is_plain_weight(const TensorView* tensor) {
   return tensor && is_floating_point(tensor->dtype);
 }
 
-bool dtype_fits(const TensorInfo& wanted, const Scheme& scheme, DType dtype) {
+// The parts of a layer. Where an integer layer has no packed weight, its codes may be stored as
+// they are (int-quantized, naive-quantized).
+std::vector<TensorInfo> wanted_parts(const Context& context, const std::string& name,
+                                     const Scheme& scheme, int64_t rows, int64_t cols) {
+  std::vector<TensorInfo> parts = compressed_tensors_infos(name, scheme, rows, cols);
+  const TensorView* codes = context.find(name + ".weight");
+  if (scheme.element != ElementType::kInt || !codes || codes->dtype != DType::kI8) return parts;
+  std::erase_if(parts, [](const TensorInfo& part) {
+    return part.name.ends_with(".weight_packed") || part.name.ends_with(".weight_shape");
+  });
+  for (TensorInfo& part : parts) {
+    if (part.name.ends_with(".weight_zero_point")) {
+      part.dtype = DType::kI8;
+      part.shape = {rows, scheme.num_groups(cols)};
+    }
+  }
+  parts.push_back({name + ".weight", DType::kI8, {rows, cols}});
+  return parts;
+}
+
+// Besides the layout's own form, those in which other writers store the same.
+bool part_fits(const TensorInfo& wanted, const Scheme& scheme, const TensorView& tensor) {
   const bool float_scale =
       scheme.scale_type == ScaleType::kFloat && wanted.name.ends_with(".weight_scale");
-  if (float_scale) return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-  return dtype == wanted.dtype;
+  if (float_scale) {
+    const DType dtype = tensor.dtype;
+    const int64_t count = tensor.num_elements();
+    const bool is_float = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+    const bool is_flat = scheme.group_size == 0 && (count == 1 || count == wanted.shape[0]);
+    return is_float && (tensor.shape == wanted.shape || is_flat);
+  }
+  return tensor.dtype == wanted.dtype && tensor.shape == wanted.shape;
 }
 
 // weight_shape of pack-quantized says what the packed words hold.
@@ -32,44 +61,56 @@ bool check_weight_shape(Context* context, const TensorView& tensor, int64_t rows
   return false;
 }
 
+std::string form(const TensorInfo& tensor) {
+  return std::string(dtype_name(tensor.dtype)) + " " + shape_string(tensor.shape);
+}
+
+// True if all parts are there and fit.
+bool check_parts(Context* context, const std::string& name, const Scheme& scheme, int64_t rows,
+                 int64_t cols) {
+  bool fits = true;
+  for (const TensorInfo& wanted : wanted_parts(*context, name, scheme, rows, cols)) {
+    context->accounted.insert(wanted.name);
+    const TensorView* tensor = context->find(wanted.name);
+    if (!tensor) {
+      fits = false;
+      if (!context->complete) continue;  // it may be in a shard that is lost
+      context->error(kConfig, wanted.name,
+                     "missing; " + scheme.describe() + " wants " + form(wanted));
+    } else if (!part_fits(wanted, scheme, *tensor)) {
+      fits = false;
+      context->tensor_error(*tensor, form(*tensor) + "; " + scheme.describe() + " of a layer " +
+                                         shape_string({rows, cols}) + " wants " + form(wanted));
+    } else if (wanted.name.ends_with(".weight_shape")) {
+      fits = check_weight_shape(context, *tensor, rows, cols) && fits;
+    }
+  }
+  const TensorView* zero_point = context->find(name + ".weight_zero_point");
+  if (scheme.symmetric && zero_point) {
+    fits = false;
+    context->accounted.insert(zero_point->name);
+    context->tensor_error(*zero_point, "stored, but " + scheme.describe() +
+                                           " of quantization_config has no zero points");
+  }
+  return fits;
+}
+
 void check_quantized_layer(Context* context, const std::string& name, const Scheme& scheme,
                            int64_t rows, int64_t cols) {
-  if (!scheme.divides(cols)) {
-    context->error(kConfig, name,
-                   format("group_size %lld of quantization_config does not divide in_features %lld",
-                          static_cast<long long>(scheme.group_size), static_cast<long long>(cols)));
-  }
   const TensorView* plain = context->find(name + ".weight");
   if (is_plain_weight(plain)) {
     context->accounted.insert(plain->name);
     context->tensor_error(*plain, "stored plain as " + std::string(dtype_name(plain->dtype)) +
                                       ", but quantization_config makes it " + scheme.describe() +
                                       "; it belongs into ignore");
-    return;
+  } else if (!scheme.divides(cols)) {
+    context->error(kConfig, name,
+                   format("group_size %lld of quantization_config does not divide in_features %lld",
+                          static_cast<long long>(scheme.group_size), static_cast<long long>(cols)));
+    for (const char* part : kParts) context->accounted.insert(name + part);
+  } else if (check_parts(context, name, scheme, rows, cols)) {
+    context->layers.push_back({name, scheme, rows, cols});
   }
-  if (!scheme.divides(cols)) return;
-  bool fits = true;
-  for (const TensorInfo& wanted : compressed_tensors_infos(name, scheme, rows, cols)) {
-    context->accounted.insert(wanted.name);
-    const TensorView* tensor = context->find(wanted.name);
-    if (!tensor) {
-      fits = false;
-      if (!context->complete) continue;
-      context->error(kConfig, wanted.name,
-                     "missing; " + scheme.describe() + " wants " +
-                         std::string(dtype_name(wanted.dtype)) + " " + shape_string(wanted.shape));
-    } else if (tensor->shape != wanted.shape || !dtype_fits(wanted, scheme, tensor->dtype)) {
-      fits = false;
-      context->tensor_error(*tensor, std::string(dtype_name(tensor->dtype)) + " " +
-                                         shape_string(tensor->shape) + "; " + scheme.describe() +
-                                         " of a layer " + shape_string({rows, cols}) + " wants " +
-                                         std::string(dtype_name(wanted.dtype)) + " " +
-                                         shape_string(wanted.shape));
-    } else if (wanted.name.ends_with(".weight_shape")) {
-      fits = check_weight_shape(context, *tensor, rows, cols) && fits;
-    }
-  }
-  if (fits) context->layers.push_back({name, scheme, rows, cols});
 }
 
 void check_plain_tensor(Context* context, const TensorInfo& wanted) {
@@ -77,14 +118,11 @@ void check_plain_tensor(Context* context, const TensorInfo& wanted) {
   const TensorView* tensor = context->find(wanted.name);
   const std::string layer = wanted.name.substr(0, wanted.name.rfind('.'));
   const bool packed = context->find(layer + ".weight_packed") != nullptr;
-  const bool fp8 = tensor && tensor->dtype == DType::kF8E4M3;
-  if (packed || fp8) {
-    for (const char* part : {".weight_packed", ".weight_scale", ".weight_global_scale",
-                             ".weight_shape", ".weight_zero_point"}) {
-      context->accounted.insert(layer + part);
-    }
+  const bool coded = tensor && (tensor->dtype == DType::kF8E4M3 || tensor->dtype == DType::kI8);
+  if (packed || coded) {
+    for (const char* part : kParts) context->accounted.insert(layer + part);
     context->tensor_error(
-        fp8 ? *tensor : *context->find(layer + ".weight_packed"),
+        coded ? *tensor : *context->find(layer + ".weight_packed"),
         context->quantization
             ? "stored quantized, but quantization_config of config.json leaves this layer plain"
             : "stored quantized, but config.json has no quantization_config");
@@ -217,6 +255,7 @@ void check_fused_layers(Context* context) {
     if (group != groups.end()) group->second.push_back({name.substr(0, name.size() - 7), "plain"});
   }
   for (const auto& [key, members] : groups) {
+    if (members.size() < 2) continue;
     bool same_scheme = true, same_scale = true;
     std::string schemes, scales;
     for (const Member& member : members) {
@@ -224,7 +263,9 @@ void check_fused_layers(Context* context) {
       schemes += (schemes.empty() ? "" : ", ") + label + " " + member.scheme;
       scales += (scales.empty() ? "" : ", ") + label + " " + format("%.9g", member.global_divisor);
       same_scheme = same_scheme && member.scheme == members[0].scheme;
-      same_scale = same_scale && member.global_divisor == members[0].global_divisor;
+      // check_values speaks about NaN.
+      same_scale = same_scale && !(member.global_divisor < members[0].global_divisor ||
+                                   member.global_divisor > members[0].global_divisor);
     }
     const TensorView* scale = context->find(members[0].name + ".weight_global_scale");
     if (!same_scheme) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/core/progress.h"
@@ -91,29 +92,61 @@ void scan_e8m0(Context* context, const TensorView& tensor) {
        });
 }
 
+// The last word is the reader's: it knows which codes a scheme has.
+void check_readable(Context* context, const Checkpoint& checkpoint, const QuantizedLayer& layer) {
+  try {
+    compressed_tensors_unpack(checkpoint, layer.name, layer.scheme);
+  } catch (const Error& error) {
+    const TensorView* scale = context->find(layer.name + ".weight_scale");
+    context->add_exception(VerifyProblem::Severity::kError,
+                           std::filesystem::path(scale->file).filename(), error.what());
+  }
+}
+
+std::optional<Checkpoint> open_checkpoint(const Context& context) {
+  if (!context.complete) return std::nullopt;
+  try {
+    return std::optional<Checkpoint>(context.path);
+  } catch (const Error&) {
+    return std::nullopt;  // check_files has said why
+  }
+}
+
 }  // namespace
 
 void check_values(Context* context) {
-  std::set<std::string> scales;
+  std::set<std::string> done;
   Progress progress("checking", static_cast<int64_t>(context->tensors.size()));
+  const auto begin = [&](const TensorView& tensor) {
+    done.insert(tensor.name);
+    progress.advance(1, tensor.name);
+  };
+  const std::optional<Checkpoint> checkpoint =
+      context->layers.empty() ? std::nullopt : open_checkpoint(*context);
   for (const QuantizedLayer& layer : context->layers) {
+    const size_t problems = context->report.problems.size();
     const TensorView& scale = *context->find(layer.name + ".weight_scale");
-    scales.insert(scale.name);
-    progress.advance(1, scale.name);
+    begin(scale);
     if (layer.scheme.scale_type == ScaleType::kE8M0) {
       scan_e8m0(context, scale);
     } else {
       scan_floats(context, scale, true);
     }
     if (const TensorView* global = context->find(layer.name + ".weight_global_scale")) {
-      scales.insert(global->name);
-      progress.advance(1, global->name);
+      begin(*global);
       scan_floats(context, *global, true);
     }
+    const TensorView* codes = context->find(layer.name + ".weight");
+    if (codes && codes->dtype == DType::kF8E4M3) {
+      begin(*codes);
+      scan_floats(context, *codes, false);
+    }
+    const bool clean = context->report.problems.size() == problems;
+    if (checkpoint && clean) check_readable(context, *checkpoint, layer);
   }
   for (const auto& [name, tensor] : context->tensors) {
-    if (scales.count(name)) continue;
-    progress.advance(1, name);
+    if (done.count(name)) continue;
+    begin(*tensor);
     const bool fp8 = tensor->dtype == DType::kF8E4M3 || tensor->dtype == DType::kF8E5M2;
     if (fp8 || is_floating_point(tensor->dtype)) scan_floats(context, *tensor, false);
   }

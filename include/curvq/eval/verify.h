@@ -35,11 +35,11 @@ struct VerifyReport {
 //                 plain weight; fused layers (q/k/v, gate/up) share scheme and NVFP4 tensor scale;
 //                 lm_head and tie_word_embeddings agree
 //   values        no scale is NaN, infinite, zero or negative; no plain or FP8 weight is NaN or
-//                 infinite
+//                 infinite; compressed_tensors_unpack takes every layer
 //   tokens        ids of the tokenizer and of generation_config.json are below vocab_size
 // Lists every problem; a shard that cannot be opened does not hide those of the others. Of a bare
 // file only values and the parts of layers are checked; of a family that curvq does not know, not
-// the names. Holds no tensor in memory as a whole.
+// the names. Of one layer at a time the packed weights are in memory.
 // Throws FormatError if the path does not exist.
 VerifyReport verify_checkpoint(const std::string& path);
 
