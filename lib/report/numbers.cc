@@ -1,6 +1,8 @@
 #include "curvq/report/numbers.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "curvq/core/log.h"
 
@@ -53,7 +55,7 @@ std::string number_text(double value, int digits) {
   if ((magnitude < 1e-3 || magnitude >= 1e6)) {
     return format("%.*e", digits - 1, value);
   }
-  const int whole = magnitude < 1 ? 0 : static_cast<int>(std::floor(std::log10(magnitude)));
+  const int whole = static_cast<int>(std::floor(std::log10(magnitude)));
   return format("%.*f", std::max(0, digits - 1 - whole), value);
 }
 
