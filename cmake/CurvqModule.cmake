@@ -36,3 +36,22 @@ function(curvq_test name)
   add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES LABELS quick)
 endfunction()
+
+# Lets those sources of `target` that include torch/torch.h (directly, or through nn/decoder.h) use the
+# precompiled one of curvq_nn, and keeps it from the others.
+function(curvq_precompile_torch target)
+  if(NOT target STREQUAL curvq_nn)
+    target_precompile_headers(${target} REUSE_FROM curvq_nn)
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)
+    target_compile_options(${target} PRIVATE -fPIC)  # as the header was
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    file(STRINGS ${source} uses REGEX "#include [<\"](torch/torch.h|curvq/nn/decoder.h)[>\"]")
+    if(NOT uses)
+      set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+endfunction()

@@ -8,9 +8,9 @@
 namespace curvq {
 namespace {
 
-double sum_of_squares(const std::vector<float>& values) {
+double sum_of_squares(const float* values, int64_t count) {
   double sum = 0;
-  for (const float v : values) sum += static_cast<double>(v) * v;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
   return sum;
 }
 
@@ -21,25 +21,26 @@ std::vector<float> error_of(const LayerProblem& problem, const QuantizedMatrix& 
   return error;
 }
 
-void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn, const QuantizedMatrix& chosen,
+void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn, const QuantizedMatrix* chosen,
                          LayerResult& result) {
-  const std::vector<float> weight(problem.weight, problem.weight + problem.rows * problem.cols);
   const std::vector<float> rtn_error = error_of(problem, rtn);
-  const bool same = &rtn == &chosen;
-  const std::vector<float> error = same ? std::vector<float>() : error_of(problem, chosen);
-  std::vector<double> traces(3, 0.0);
-  if (problem.hessian != nullptr) {
-    std::vector<const float*> matrices = {weight.data(), rtn_error.data()};
-    if (!same) matrices.push_back(error.data());
-    traces = quadratic_traces(matrices, problem.rows, problem.hessian, problem.cols);
+  const std::vector<float> error = chosen ? error_of(problem, *chosen) : std::vector<float>();
+  const auto trace = [&](const float* d, bool cancels) {
+    return quadratic_trace(d, problem.rows, problem.hessian, problem.cols, cancels);
+  };
+  const int64_t count = problem.rows * problem.cols;
+  double whole = problem.hessian ? trace(problem.weight, false) : 0.0, of_rtn, of_chosen;
+  if (whole > 0) {
+    of_rtn = trace(rtn_error.data(), false);
+    of_chosen = chosen ? trace(error.data(), true) : of_rtn;
+  } else {
+    whole = sum_of_squares(problem.weight, count);
+    of_rtn = sum_of_squares(rtn_error.data(), count);
+    of_chosen = chosen ? sum_of_squares(error.data(), count) : of_rtn;
   }
-  if (!(traces[0] > 0)) {
-    traces = {sum_of_squares(weight), sum_of_squares(rtn_error), sum_of_squares(error)};
-  }
-  if (same) traces.resize(3, 0.0), traces[2] = traces[1];
-  const double scale = traces[0] > 0 ? traces[0] : 1.0;  // a weight of zeros has no error
-  result.rtn_relative_error = traces[1] / scale;
-  result.relative_error = traces[2] / scale;
+  if (whole == 0) whole = 1;  // a weight of zeros has no error
+  result.rtn_relative_error = of_rtn / whole;
+  result.relative_error = of_chosen / whole;
 }
 
 }  // namespace
@@ -60,13 +61,14 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method, const
       throw NumericalError(text.rfind(problem.name, 0) == 0 ? text : problem.name + ": " + text);
     }
   };
-  const QuantizedMatrix rtn = named([&] {
+  QuantizedMatrix matrix = named([&] {
     return quantize_rtn(problem.weight, problem.rows, problem.cols, problem.scheme, problem.tensor_amax);
   });
-  QuantizedMatrix chosen;
-  if (method == Method::kGptq) {
+  if (method == Method::kRtn) {
+    set_relative_errors(problem, matrix, nullptr, result);
+  } else {
     if (problem.hessian == nullptr) throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
-    GptqResult solved = gptq(problem.weight, problem.hessian, rtn.grid, gptq_options, problem.name);
+    GptqResult solved = gptq(problem.weight, problem.hessian, matrix.grid, gptq_options, problem.name);
     result.damping = solved.damping;
     result.dead_inputs = solved.dead_inputs;
     if (solved.all_dead) {
@@ -76,14 +78,11 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method, const
       result.note = format("damping raised to %g: the hessian is singular", solved.damping);
       log_warning(problem.name + ": " + result.note);
     }
-    chosen = std::move(solved.matrix);
-    set_relative_errors(problem, rtn, chosen, result);
-  } else {
-    chosen = rtn;
-    set_relative_errors(problem, rtn, rtn, result);
+    set_relative_errors(problem, matrix, &solved.matrix, result);
+    matrix = std::move(solved.matrix);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return chosen;
+  return matrix;
 }
 
 }  // namespace curvq

@@ -19,13 +19,21 @@ int potrf(int n, T* a) {
   return info;
 }
 
+// inverse, the identity on entry, becomes L^-1. Column panels start at their diagonal block: a third
+// of the work of solving for the whole identity.
 template <typename T>
 void invert_lower(int n, const T* lower, T* inverse) {
+  constexpr int kPanel = 128;
   const T one = 1;
-  if constexpr (std::is_same_v<T, float>) {
-    strsm_("L", "L", "N", "N", &n, &n, &one, lower, &n, inverse, &n);
-  } else {
-    dtrsm_("L", "L", "N", "N", &n, &n, &one, lower, &n, inverse, &n);
+  for (int begin = 0; begin < n; begin += kPanel) {
+    const int rows = n - begin, cols = std::min(kPanel, rows);
+    const T* a = lower + static_cast<int64_t>(begin) * n + begin;
+    T* b = inverse + static_cast<int64_t>(begin) * n + begin;
+    if constexpr (std::is_same_v<T, float>) {
+      strsm_("L", "L", "N", "N", &rows, &cols, &one, a, &n, b, &n);
+    } else {
+      dtrsm_("L", "L", "N", "N", &rows, &cols, &one, a, &n, b, &n);
+    }
   }
 }
 
@@ -61,7 +69,7 @@ bool factorise(const float* h, int64_t n, double damping, InverseCholesky& resul
 }  // namespace
 
 void accumulate_gram(const float* x, int64_t n, int64_t k, int64_t ldx, float alpha, float* gram) {
-  constexpr int64_t kPanel = 256;
+  constexpr int64_t kPanel = 128;
   const float one = 1.0f;
   const int depth = static_cast<int>(n), lda = static_cast<int>(ldx), ldc = static_cast<int>(k);
   for (int64_t begin = 0; begin < k; begin += kPanel) {
@@ -91,34 +99,52 @@ InverseCholesky inverse_cholesky(const float* h, int64_t n, double damping) {
   return result;
 }
 
-std::vector<double> quadratic_traces(const std::vector<const float*>& d, int64_t rows, const float* h,
-                                     int64_t n) {
-  // tr(D H D^T) = sum over column panels P of <D[:, P], 2 D[:, :P] H[:P, P] + D[:, P] H[P, P]>,
-  // which touches each pair of panels once.
-  constexpr int64_t kPanel = 128;
-  std::vector<double> traces(d.size(), 0.0);
-  std::vector<double> panel, left(rows * n), product(rows * kPanel);
-  const double one = 1.0, zero = 0.0;
-  for (size_t which = 0; which < d.size(); ++which) {
-    std::copy(d[which], d[which] + rows * n, left.begin());
-    for (int64_t begin = 0; begin < n; begin += kPanel) {
-      const int64_t cols = std::min(kPanel, n - begin), depth = begin + cols;
-      panel.resize(depth * cols);
-      for (int64_t i = 0; i < depth; ++i) {
-        const double weight = i < begin ? 2.0 : 1.0;
-        for (int64_t j = 0; j < cols; ++j) panel[i * cols + j] = weight * h[i * n + begin + j];
+namespace {
+
+// tr(D H D^T) = sum over column panels P of <D[:, P], 2 D[:, before P] H[before P, P] + D[:, P] H[P, P]>,
+// which touches each pair of panels once. Products in T, sums in float64.
+template <typename T>
+double quadratic_trace_in(const float* d, int64_t rows, const float* h, int64_t n) {
+  constexpr int64_t kPanel = 192;
+  std::vector<T> converted;
+  const T* left;
+  if constexpr (std::is_same_v<T, float>) {
+    left = d;
+  } else {
+    converted.assign(d, d + rows * n);
+    left = converted.data();
+  }
+  std::vector<T> panel(n * kPanel), product(rows * kPanel);
+  const T one = 1, zero = 0;
+  double trace = 0;
+  for (int64_t begin = 0; begin < n; begin += kPanel) {
+    const int64_t cols = std::min(kPanel, n - begin), depth = begin + cols;
+    for (int64_t i = 0; i < depth; ++i) {
+      const T weight = i < begin ? 2 : 1;
+      for (int64_t j = 0; j < cols; ++j) panel[i * cols + j] = weight * h[i * n + begin + j];
+    }
+    const int m = static_cast<int>(cols), r = static_cast<int>(rows), k = static_cast<int>(depth);
+    const int ld = static_cast<int>(n);
+    if constexpr (std::is_same_v<T, float>) {
+      sgemm_("N", "N", &m, &r, &k, &one, panel.data(), &m, left, &ld, &zero, product.data(), &m);
+    } else {
+      dgemm_("N", "N", &m, &r, &k, &one, panel.data(), &m, left, &ld, &zero, product.data(), &m);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      double sum = 0;
+      for (int64_t j = 0; j < cols; ++j) {
+        sum += static_cast<double>(product[i * cols + j]) * left[i * n + begin + j];
       }
-      const int m = static_cast<int>(cols), r = static_cast<int>(rows), k = static_cast<int>(depth);
-      const int ld = static_cast<int>(n);
-      dgemm_("N", "N", &m, &r, &k, &one, panel.data(), &m, left.data(), &ld, &zero, product.data(), &m);
-      double sum = 0.0;
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < cols; ++j) sum += product[i * cols + j] * left[i * n + begin + j];
-      }
-      traces[which] += sum;
+      trace += sum;
     }
   }
-  return traces;
+  return trace;
+}
+
+}  // namespace
+
+double quadratic_trace(const float* d, int64_t rows, const float* h, int64_t n, bool cancels) {
+  return cancels ? quadratic_trace_in<double>(d, rows, h, n) : quadratic_trace_in<float>(d, rows, h, n);
 }
 
 }  // namespace curvq

@@ -9,7 +9,7 @@ namespace curvq {
 // Adds alpha X^T X to the lower triangle of `gram`.
 //   x     [n, k] float32, row stride ldx
 //   gram  [k, k] float32, row-major; above the diagonal nothing is read or promised
-// Costs about n k^2 (1 + 256/k) operations: column panels of the lower triangle.
+// Costs about n k^2 (1 + 128/k) operations: column panels of the lower triangle.
 void accumulate_gram(const float* x, int64_t n, int64_t k, int64_t ldx, float alpha, float* gram);
 
 // Copies the lower triangle of a [n, n] matrix onto the upper one.
@@ -25,12 +25,14 @@ struct InverseCholesky {
 // U upper triangular with U^T U = (H + damping I)^-1, from one Cholesky factorisation of H with
 // rows and columns reversed, J H J = L L^T, so that U = J L^-1 J. float32, then float64.
 //   h  [n, n] float32, symmetric, row-major, finite; not modified
-// Cost n^3/3 for the factor and n^3 for the triangular inverse.
+// Cost n^3/3 operations for the factor and as many for the triangular inverse.
 InverseCholesky inverse_cholesky(const float* h, int64_t n, double damping);
 
-// tr(D H D^T) in float64 for several D at once.
-//   d  each [rows, n] float32;  h [n, n] float32, symmetric; accumulated in float64
-std::vector<double> quadratic_traces(const std::vector<const float*>& d, int64_t rows, const float* h,
-                                     int64_t n);
+// tr(D H D^T).
+//   d  [rows, n] float32;  h [n, n] float32, symmetric
+//   cancels  D was chosen to lie where H is small (an error after GPTQ): all in float64. Otherwise
+//            products are float32 and only their sum float64, which is right to about 1e-7 for a D
+//            that knows nothing of H, at half the cost.
+double quadratic_trace(const float* d, int64_t rows, const float* h, int64_t n, bool cancels = true);
 
 }  // namespace curvq
