@@ -8,7 +8,6 @@
 namespace curvq::io {
 
 void StringSet::add(std::string text, size_t value) {
-  if (text.empty()) return;
   first_.set(static_cast<uint8_t>(text[0]));
   strings_.push_back({std::move(text), value});
 }
@@ -77,6 +76,7 @@ void AddedTokens::find(std::string_view text, bool normalized, Matcher& matcher,
     position = match->end;
     if (token.single_word && touches_word(text, begin, end, matcher)) continue;
     if (token.lstrip) {
+      begin = std::max(begin, covered);
       while (begin > covered && is_white_space(previous_code_point(text, begin))) {
         do {
           --begin;
@@ -93,6 +93,7 @@ void AddedTokens::find(std::string_view text, bool normalized, Matcher& matcher,
       }
       spaces_end = end;
     }
+    if (begin >= end) continue;  // it lies inside the white space that an earlier token took
     if (covered < begin) found.push_back({covered, begin, -1});
     found.push_back({begin, end, token.id});
     covered = end;

@@ -41,15 +41,16 @@ void check_id(AddedToken& token, int64_t stated, const Bpe& model, int32_t& next
   const int32_t known = model.token_id(token.content);
   token.id = known >= 0 ? known : next_id++;
   if (token.id != stated) {
-    throw FormatError(where + ": " + in_quotes(token.content) + " has id " + std::to_string(stated) +
-                      ", but " +
+    throw FormatError(where + ": " + in_quotes(token.content) + " has id " +
+                      std::to_string(stated) + ", but " +
                       (known >= 0 ? "the model's vocabulary gives it "
                                   : "the next free id after the vocabulary is ") +
                       std::to_string(token.id));
   }
   if (known < 0 && model.token(token.id) != nullptr) {
-    throw FormatError(where + ": " + in_quotes(token.content) + " has id " + std::to_string(token.id) +
-                      ", which " + in_quotes(*model.token(token.id)) + " has already");
+    throw FormatError(where + ": " + in_quotes(token.content) + " has id " +
+                      std::to_string(token.id) + ", which " + in_quotes(*model.token(token.id)) +
+                      " has already");
   }
 }
 
@@ -67,13 +68,18 @@ void normalize_tokens(std::vector<AddedToken>& tokens,
       for (const auto& normalizer : normalizers) normalizer->apply(text, work);
     }
     token.pattern = std::move(text.text);
+    if (token.pattern.empty()) {
+      throw UnsupportedError(where + ": " + in_quotes(token.content) +
+                             " is empty after normalization");
+    }
     if (token.pattern.size() > kMaxAddedTokenBytes) {
       throw UnsupportedError(where + ": " + in_quotes(token.content) + " has " +
                              std::to_string(token.pattern.size()) + " bytes, the limit is " +
                              std::to_string(kMaxAddedTokenBytes));
     }
     if (!seen.emplace(token.normalized, token.pattern).second) {
-      throw FormatError(where + ": " + in_quotes(token.content) + " occurs twice after normalization");
+      throw FormatError(where + ": " + in_quotes(token.content) +
+                        " occurs twice after normalization");
     }
   }
 }

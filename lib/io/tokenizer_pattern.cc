@@ -74,6 +74,10 @@ Pattern Pattern::literal(std::string text) {
 }
 
 Pattern Pattern::regex(const std::string& pattern, const std::string& where) {
+  if (pattern.size() > kMaxPatternBytes) {
+    throw UnsupportedError(where + ": a pattern of " + std::to_string(pattern.size()) +
+                           " bytes, the limit is " + std::to_string(kMaxPatternBytes));
+  }
   return pcre2(translate_oniguruma(pattern, where), where + ": pattern " + printable(pattern));
 }
 
@@ -82,7 +86,6 @@ Pattern Pattern::pcre2(const std::string& pattern, const std::string& where) {
       pcre2_compile_context_create(nullptr));
   if (!context) throw ResourceError("no memory for compiling regular expressions");
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  pcre2_set_max_pattern_length(context.get(), kMaxPatternBytes);
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* code = pcre2_compile(

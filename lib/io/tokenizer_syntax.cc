@@ -12,6 +12,13 @@ namespace {
 
 constexpr size_t kNowhere = std::string::npos;
 
+// Below U+0100 Oniguruma counts the superscript digits and fractions as word characters, too.
+const std::string& word_members() {
+  static const std::string members =
+      R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})" + std::string(kWordMembers);
+  return members;
+}
+
 bool is_ascii_alnum(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -99,7 +106,7 @@ class Translator {
     std::string_view members;
     switch (name | 0x20) {
       case 'w':
-        members = kWordMembers;
+        members = word_members();
         break;
       case 's':
         members = in_class && negated ? R"(\P{White_Space})" : kSpaceMembers;
@@ -120,7 +127,7 @@ class Translator {
   }
 
   void word_boundary(bool negated) {
-    const std::string word = "[" + std::string(kWordMembers) + "]";
+    const std::string word = "[" + word_members() + "]";
     const std::string before = "(?<=" + word + ")", not_before = "(?<!" + word + ")";
     const std::string after = "(?=" + word + ")", not_after = "(?!" + word + ")";
     out_ += "(?:" + before + (negated ? after : not_after) + "|" + not_before +

@@ -6,7 +6,8 @@
 
 namespace curvq::io {
 
-// Members of the class of word characters: Alphabetic, marks, decimal digits, connectors.
+// Members of the class of word characters (UTS 18, Annex C, without the join controls): Alphabetic,
+// marks, decimal digits, connectors.
 inline constexpr std::string_view kWordMembers = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 // Members of the class of white space: the property White_Space.
 inline constexpr std::string_view kSpaceMembers = R"(\t-\r \x{85}\x{a0}\p{Z})";

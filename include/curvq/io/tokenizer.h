@@ -9,7 +9,14 @@
 
 namespace curvq {
 
-// Immutable after loading; safe to use from several threads.
+// Immutable after loading; safe to use from several threads. Where it differs from `tokenizers`:
+// 1. `truncation` and `padding` in the file are not applied.
+// 2. Characters have the properties of Unicode 14 in patterns and 15 elsewhere; the parts of that
+//    package each have a version of their own.
+// 3. An added token whose id is not the one that package would give it is a FormatError (there: a
+//    warning, and the other id). Two that are equal once normalized are one, too.
+// 4. Work is bounded: ids up to 2^24, added tokens of 1024 bytes, 64 components of a kind, text that
+//    replacements make 32 times longer, backtracking of patterns.
 class Tokenizer {
  public:
   // Reads tokenizer.json (BPE models: byte-level, or SentencePiece style with byte fallback).
