@@ -1,9 +1,10 @@
 # curvq_module(NAME [DEPENDS target...] [PRIVATE target...]): library curvq_NAME, alias curvq::NAME, from
-# lib/NAME/**/*.cc with its public headers in include/curvq/NAME. A file named *_avx2.cc or
+# lib/NAME/**/*.cc (but cuda/, a target of its own) with its public headers in include/curvq/NAME. A file named *_avx2.cc or
 # *_avx512.cc is compiled for that instruction set and called only after a check at run time.
 function(curvq_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/cuda/")
   add_library(curvq_${name} STATIC ${sources})
   add_library(curvq::${name} ALIAS curvq_${name})
   set_target_properties(curvq_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)

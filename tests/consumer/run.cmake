@@ -1,0 +1,32 @@
+# Configures, builds and runs this folder's project in BUILD/consumer-WAY, with the package that
+# BUILD installs or with SOURCE as a subdirectory.
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${ARGV} gave ${status}:\n${out}")
+  endif()
+  message(STATUS "${out}")
+endfunction()
+
+set(work ${BUILD}/consumer-${WAY})
+file(REMOVE_RECURSE ${work})
+if(WAY STREQUAL install)
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
+  set(arguments -DCMAKE_PREFIX_PATH=${work}/prefix)
+  file(GLOB torch ${SOURCE}/.deps/torch-*/torch)
+  if(torch)
+    list(APPEND arguments -DLibTorch_ROOT_DIR=${torch})
+  endif()
+else()
+  set(arguments -DCURVQ_SOURCE=${SOURCE})
+endif()
+run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${work}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release ${arguments})
+run(${CMAKE_COMMAND} --build ${work}/build --target pack)
+run(${CMAKE_COMMAND} -E chdir ${work} ${work}/build/pack)
+if(TORCH AND WAY STREQUAL install)
+  run(${CMAKE_COMMAND} --build ${work}/build --target quantize)
+  run(${work}/build/quantize ${SOURCE}/tests/data/models/stories260K
+      ${SOURCE}/tests/data/stories260K-tokens/calibration.safetensors ${work}/quantized)
+  # The installed program finds its libraries.
+  run(${work}/prefix/bin/curvq --version)
+endif()
