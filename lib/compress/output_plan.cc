@@ -7,6 +7,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/core/parallel.h"
 #include "curvq/nn/decoder_config.h"
 
 namespace curvq {
@@ -61,6 +62,31 @@ QuantizationConfig describe_plan(const std::vector<PlannedLayer>& layers, const 
   return config;
 }
 
+namespace {
+
+// Largest magnitude of a tensor, read piece by piece.
+float largest_magnitude(const TensorView& tensor) {
+  constexpr int64_t kPiece = 1 << 18;
+  const int64_t count = tensor.num_elements(), pieces = (count + kPiece - 1) / kPiece;
+  std::vector<float> largest(pieces, 0.0f);
+  parallel_for(0, pieces, [&](int64_t i) {
+    const int64_t begin = i * kPiece, size = std::min(kPiece, count - begin);
+    std::vector<float> values(size);
+    convert_to_f32(tensor.dtype, tensor.data + begin * dtype_bytes(tensor.dtype), size, values.data());
+    largest[i] = max_abs(values.data(), size);
+    if (std::isfinite(largest[i])) return;
+    const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+    const int64_t index = begin + (bad - values.begin()), cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+    throw NumericalError(format("%s: %s has a value that is not finite at row %lld, column %lld (%g); the checkpoint is "
+                                "damaged, fetch it again",
+                                tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(index / cols),
+                                static_cast<long long>(index % cols), static_cast<double>(*bad)));
+  });
+  return pieces == 0 ? 0.0f : *std::max_element(largest.begin(), largest.end());
+}
+
+}  // namespace
+
 std::map<std::string, float> scan_weights(const Checkpoint& source, const std::vector<PlannedLayer>& layers) {
   std::map<std::string, std::string> group_of;
   for (const PlannedLayer& layer : layers) {
@@ -69,16 +95,7 @@ std::map<std::string, float> scan_weights(const Checkpoint& source, const std::v
   std::map<std::string, float> amax;
   for (const TensorView* tensor : source.tensors()) {
     if (!is_floating_point(tensor->dtype)) continue;
-    const std::vector<float> values = tensor->to_f32();
-    const float largest = max_abs(values.data(), static_cast<int64_t>(values.size()));
-    if (!std::isfinite(largest)) {
-      const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-      const int64_t index = bad - values.begin(), cols = tensor->shape.empty() ? 1 : tensor->shape.back();
-      throw NumericalError(format("%s: %s has a value that is not finite at row %lld, column %lld (%g); the checkpoint "
-                                  "is damaged, fetch it again",
-                                  tensor->file.c_str(), tensor->name.c_str(), static_cast<long long>(index / cols),
-                                  static_cast<long long>(index % cols), static_cast<double>(*bad)));
-    }
+    const float largest = largest_magnitude(*tensor);
     source.release(*tensor);
     const auto group = group_of.find(tensor->name);
     if (group == group_of.end()) continue;
