@@ -1,10 +1,11 @@
-"""Writes the small random llama checkpoints beside this file, and for each the logits that transformers computes.
+"""Writes the small random llama checkpoints beside this file, and the logits transformers computes.
 
     .deps/client/bin/python tests/data/models/make_tiny_models.py [OUT]
 
-Each directory gets `logits.safetensors`: `input_ids` [2, n] int64 and `logits` [2, n, vocab] float32, computed in float32
-from the weights as stored. stories260K gets its logits too. The weights are scaled so that attention is not flat and logits are
-of the order 1 to 10; norms and biases are far from 1 and 0, so that leaving one out shows.
+Each directory gets `logits.safetensors`: `input_ids` [2, n] int64 and `logits` [2, n, vocab]
+float32, computed in float32 from the weights as stored. stories260K gets its logits too. The
+weights are scaled so that attention is not flat and logits are of the order 1 to 10; norms and
+biases are far from 1 and 0, so that leaving one out shows.
 """
 
 import json
@@ -33,7 +34,8 @@ COMMON = dict(
     eos_token_id=2,
     rms_norm_eps=1e-5,
 )
-# With original_max_position_embeddings = 64 the wavelengths 6, 32 and 167 and up fall into all three branches of the rule.
+# With original_max_position_embeddings = 64 the wavelengths 6, 32 and 167 and up fall into all
+# three branches of the rule.
 LLAMA3_ROPE = dict(
     rope_type="llama3",
     rope_theta=500000.0,
@@ -45,7 +47,12 @@ LLAMA3_ROPE = dict(
 # Name: config, dtype of the weights, generation of config.json's spelling, largest shard.
 CASES = {
     "llama_gqa_tied": (dict(tie_word_embeddings=True), torch.bfloat16, 4, "1GB"),
-    "llama_mha_untied": (dict(num_key_value_heads=4, hidden_act="gelu", rms_norm_eps=1e-6), torch.float16, 5, "1GB"),
+    "llama_mha_untied": (
+        dict(num_key_value_heads=4, hidden_act="gelu", rms_norm_eps=1e-6),
+        torch.float16,
+        5,
+        "1GB",
+    ),
     "llama_rope_llama3": (dict(rope_parameters=LLAMA3_ROPE), torch.bfloat16, 4, "1GB"),
     "llama_biases_sharded": (
         dict(attention_bias=True, mlp_bias=True, num_key_value_heads=1, tie_word_embeddings=True),
@@ -54,7 +61,13 @@ CASES = {
         "100KB",
     ),
     "llama_wide_heads": (
-        dict(head_dim=32, num_hidden_layers=1, hidden_size=96, intermediate_size=160, hidden_act="gelu_pytorch_tanh"),
+        dict(
+            head_dim=32,
+            num_hidden_layers=1,
+            hidden_size=96,
+            intermediate_size=160,
+            hidden_act="gelu_pytorch_tanh",
+        ),
         torch.float16,
         4,
         "1GB",
@@ -77,11 +90,13 @@ def randomize(model: LlamaForCausalLM, generator: torch.Generator) -> None:
         elif parameter.ndim == 1:
             parameter.data = 0.5 * torch.randn(parameter.shape, generator=generator)
         else:
-            parameter.data = weight_std(name, parameter, tied) * torch.randn(parameter.shape, generator=generator)
+            parameter.data = weight_std(name, parameter, tied) * torch.randn(
+                parameter.shape, generator=generator
+            )
 
 
 def spell_as_version_4(config: dict) -> dict:
-    """transformers 4 wrote torch_dtype, rope_theta and rope_scaling; 5 writes dtype and rope_parameters."""
+    """Version 4 wrote torch_dtype, rope_theta, rope_scaling; 5 writes dtype, rope_parameters."""
     rope = config.pop("rope_parameters")
     config["torch_dtype"] = config.pop("dtype")
     config["rope_theta"] = rope.pop("rope_theta")
@@ -91,7 +106,9 @@ def spell_as_version_4(config: dict) -> dict:
 
 @torch.no_grad()
 def write_logits(directory: pathlib.Path, ids: torch.Tensor) -> None:
-    model, info = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
+    model, info = AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, output_loading_info=True
+    )
     assert not any(info.values()), info
     logits = model.eval()(input_ids=ids, use_cache=False).logits
     print(f"{directory.name}: logits {logits.std():.2f} +- {logits.abs().max():.2f}")
@@ -100,7 +117,9 @@ def write_logits(directory: pathlib.Path, ids: torch.Tensor) -> None:
         file.chmod(0o644)
 
 
-def make_tiny_model(directory: pathlib.Path, seed: int, options: dict, dtype: torch.dtype, version: int, shard: str) -> None:
+def make_tiny_model(
+    directory: pathlib.Path, seed: int, options: dict, dtype: torch.dtype, version: int, shard: str
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**(COMMON | options)))
     randomize(model, generator)
@@ -110,7 +129,9 @@ def make_tiny_model(directory: pathlib.Path, seed: int, options: dict, dtype: to
     config = json.loads((directory / "config.json").read_text())
     config = spell_as_version_4(config) if version == 4 else config
     (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    write_logits(directory, torch.randint(3, COMMON["vocab_size"], (2, LENGTH), generator=generator))
+    write_logits(
+        directory, torch.randint(3, COMMON["vocab_size"], (2, LENGTH), generator=generator)
+    )
 
 
 def stories_ids(directory: pathlib.Path) -> torch.Tensor:

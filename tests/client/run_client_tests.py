@@ -1,0 +1,178 @@
+"""Lets the real clients load what curvq writes, and compares what both compute from it.
+
+    .deps/client/bin/python tests/client/run_client_tests.py [--curvq BINARY] [--model DIR]
+        [--calibration FILE:NAME] [--evaluation FILE:NAME] [--num-samples N]
+        [--schemes NAME,...] [--keep DIR]
+
+For each scheme and method: `curvq quantize`, `curvq eval`, then the same checkpoint in
+transformers with compressed-tensors, see client_check.py. Prints a line a case and how many
+passed; exit status 1 if one failed.
+"""
+
+import argparse
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import client_check
+import torch
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+STORIES = TOP / "tests/data/models/stories260K"
+SCHEMES = {
+    "nvfp4": ["--scheme", "nvfp4", "--on-indivisible", "keep"],
+    "mxfp4": ["--scheme", "mxfp4", "--on-indivisible", "keep"],
+    "int4-g64": ["--scheme", "int4", "--group-size", "64", "--on-indivisible", "keep"],
+    "int4-g64-or-channel": [
+        "--scheme",
+        "int4",
+        "--group-size",
+        "64",
+        "--on-indivisible",
+        "channel",
+    ],
+    "int4-g32-asymmetric": [
+        "--scheme",
+        "int4",
+        "--group-size",
+        "32",
+        "--asymmetric",
+        "--on-indivisible",
+        "keep",
+    ],
+    "int4-channel": ["--scheme", "int4", "--group-size", "0"],
+    "int8": ["--scheme", "int8"],
+    "fp8": ["--scheme", "fp8"],
+}
+METHODS = ("rtn", "gptq")
+CLIENTS = (("dequantize", "float32"), ("dequantize", "bfloat16"), ("lazy", "bfloat16"))
+
+# Both sides compute with the same weights in float32, unless the client rounds them to bfloat16
+# as it decompresses. All in bfloat16, activations too, moves a token's loss by some percent, at
+# random: that bound is for thousands of tokens.
+FLOAT32_TOLERANCE, NVFP4_TOLERANCE, BFLOAT16_TOLERANCE = 1e-4, 2e-3, 5e-3
+# KL is a small difference of what perplexity measures, and in bfloat16 the client's own activations
+# dominate it.
+KL_TOLERANCE = {FLOAT32_TOLERANCE: 1e-3, NVFP4_TOLERANCE: 2e-2, BFLOAT16_TOLERANCE: float("inf")}
+
+
+def run_curvq(options, *arguments) -> dict:
+    command = [str(word) for word in (options.curvq, *arguments, "--json", "--progress", "none")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise client_check.CheckError(
+            f"{' '.join(command)}: status {done.returncode}: {done.stderr.strip()[-300:]}"
+        )
+    return json.loads(done.stdout)["results"]
+
+
+def curvq_eval(options, directory: pathlib.Path) -> dict:
+    samples = ["--data", options.evaluation, "--num-samples", options.num_samples]
+    return run_curvq(options, "eval", directory, *samples, "--reference", options.model)
+
+
+def tolerance(scheme: str, dtype: str) -> float:
+    if dtype == "bfloat16":
+        return BFLOAT16_TOLERANCE
+    return NVFP4_TOLERANCE if scheme == "nvfp4" else FLOAT32_TOLERANCE
+
+
+def compare(ours: dict, theirs: dict, allowed: float) -> None:
+    for key, bound in (("perplexity", allowed), ("kl_mean", KL_TOLERANCE[allowed])):
+        if not abs(ours[key] - theirs[key]) <= bound * theirs[key] + 1e-6:
+            raise client_check.CheckError(
+                f"{key}: curvq {ours[key]:.6g}, client {theirs[key]:.6g}, allowed {bound:.2%} apart"
+            )
+    if ours["tokens"] != theirs["tokens"]:
+        raise client_check.CheckError(f"tokens: curvq {ours['tokens']}, client {theirs['tokens']}")
+
+
+def describe(ours: dict, theirs: dict) -> str:
+    return f"perplexity {ours['perplexity']:.4f}, client {theirs['perplexity']:.4f}"
+
+
+class Report:
+    passed = failed = 0
+
+    def case(self, name: str, check) -> None:
+        try:
+            print(f"ok      {name}: {check()}", flush=True)
+            self.passed += 1
+        except Exception as error:  # whatever a client trips over is a failure of this case alone
+            print(f"FAILED  {name}: {type(error).__name__}: {error}", flush=True)
+            self.failed += 1
+
+
+def check_client(
+    ids, reference, scheme: str, directory: pathlib.Path, mode: str, dtype: str, ours: dict
+) -> str:
+    model = client_check.load_model(directory, mode, getattr(torch, dtype))
+    theirs = client_check.evaluate(model, reference, ids)
+    compare(ours, theirs, tolerance(scheme, dtype))
+    return f"{describe(ours, theirs)}; KL {ours['kl_mean']:.4f}"
+
+
+def run_scheme(
+    options, ids, reference, scheme: str, method: str, work: pathlib.Path, report: Report
+) -> None:
+    directory = work / f"{scheme}-{method}"
+    ours = {}
+
+    def quantize() -> str:
+        target = [options.model, "--out", directory, *SCHEMES[scheme], "--method", method]
+        samples = ["--calibration", options.calibration, "--num-samples", options.num_samples]
+        run_curvq(options, "quantize", *target, *samples)
+        ours.update(curvq_eval(options, directory))
+        return f"perplexity {ours['perplexity']:.4f}"
+
+    report.case(f"{scheme} {method} curvq", quantize)
+    if not ours:
+        return
+    for mode, dtype in CLIENTS:
+        if mode == "lazy" and "asymmetric" in scheme:
+            continue  # compressed-tensors loads zero points only as it dequantizes
+        check = functools.partial(
+            check_client, ids, reference, scheme, directory, mode, dtype, ours
+        )
+        report.case(f"{scheme} {method} {mode} {dtype}", check)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--curvq", type=pathlib.Path, default=TOP / "build/release/bin/curvq")
+    parser.add_argument("--model", type=pathlib.Path, default=STORIES)
+    parser.add_argument("--calibration", default=f"{STORIES}/wt2_ids_32x256.safetensors:calib_ids")
+    parser.add_argument("--evaluation", default=f"{STORIES}/wt2_ids_32x256.safetensors:eval_ids")
+    parser.add_argument("--num-samples", type=int, default=32)
+    parser.add_argument("--schemes", type=lambda text: text.split(","), default=list(SCHEMES))
+    parser.add_argument("--keep", type=pathlib.Path, help="leave the checkpoints in this directory")
+    options = parser.parse_args()
+
+    ids = client_check.read_ids(options.evaluation)[: options.num_samples]
+    reference = client_check.load_model(options.model, "plain", torch.float32)
+    report = Report()
+
+    def check_original() -> str:
+        ours, theirs = curvq_eval(options, options.model), client_check.evaluate(
+            reference, reference, ids
+        )
+        compare(ours, theirs, FLOAT32_TOLERANCE)
+        return describe(ours, theirs)
+
+    report.case("original plain float32", check_original)
+    with tempfile.TemporaryDirectory(prefix="curvq-client-") as temporary:
+        work = options.keep or pathlib.Path(temporary)
+        for scheme in options.schemes:
+            for method in METHODS:
+                run_scheme(options, ids, reference, scheme, method, work, report)
+    print(f"{report.passed} passed, {report.failed} failed")
+    sys.exit(report.failed > 0)
+
+
+if __name__ == "__main__":
+    main()
