@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "curvq/core/error.h"
 #include "curvq/io/atomic_output.h"
@@ -56,12 +56,12 @@ TEST(Tokenizer, NamesPatternSyntaxThatIsNotHandled) {
 class TokenizerHostile : public ::testing::Test {
  protected:
   void TearDown() override {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
-    EXPECT_LT(elapsed.count(), 60) << "a hundred times what it takes";
+    const double seconds = static_cast<double>(std::clock() - begin_) / CLOCKS_PER_SEC;
+    EXPECT_LT(seconds, 60) << "of processor time; a hundred times what it takes";
   }
 
  private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::clock_t begin_ = std::clock();
 };
 
 TEST_F(TokenizerHostile, OneWordOfAMegabyte) {

@@ -253,6 +253,19 @@ TEST(Tokenizer, UnknownTokenOutsideTheVocabularyIsAnErrorOnlyWhenNeeded) {
   EXPECT_THROW(tokenizer.encode("ab", false), FormatError);
 }
 
+TEST(Tokenizer, SuperscriptsAndFractionsOfLatin1AreWordCharactersInPatternsOnly) {
+  Json file = base_file();
+  file["pre_tokenizer"] =
+      Json::parse(R"({"type": "Split", "behavior": "Removed", "pattern": {"Regex": "\\w+"}})");
+  EXPECT_EQ(from(file).encode("a\u00B2\u00B3\u00B9\u00BC\u00BD\u00BEz", false), Ids{});
+  EXPECT_EQ(from(file).encode("\u2074\u2155", false).empty(), false);
+  file["pre_tokenizer"] = {{"type", "Whitespace"}};
+  file["model"]["ignore_merges"] = true;
+  const int32_t pair = static_cast<int32_t>(file["model"]["vocab"].size());
+  file["model"]["vocab"]["a\u00B2"] = pair;
+  EXPECT_NE(from(file).encode("a\u00B2", false), Ids{pair});
+}
+
 // Parts of a long word are encoded by themselves where no merge can join them.
 TEST(Tokenizer, LongWordsEqualTheirShortParts) {
   const Tokenizer tokenizer = Tokenizer::from_file(kData + "stories260K.json");
