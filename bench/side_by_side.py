@@ -116,7 +116,8 @@ class Case:
         client = [self.options.client_python, TOP / "tests/client/client_check.py", self.checkpoint]
         samples = ["--ids", f"{self.options.data}:eval", "--num-samples", NUM_EVALUATION]
         samples += ["--max-length", LENGTH, "--reference", self.options.model]
-        return json_of_last_line(run_measured([*client, *samples], self.log, self.options.threads))
+        log = self.log.with_suffix(".client.log")
+        return json_of_last_line(run_measured([*client, *samples], log, self.options.threads))
 
 
 def measure(options) -> list[dict]:
