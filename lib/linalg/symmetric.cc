@@ -69,7 +69,7 @@ bool factorise(const float* h, int64_t n, double damping, InverseCholesky& resul
 }  // namespace
 
 void accumulate_gram(const float* x, int64_t n, int64_t k, int64_t ldx, float alpha, float* gram) {
-  constexpr int64_t kPanel = 128;
+  constexpr int64_t kPanel = 192;
   const float one = 1.0f;
   const int depth = static_cast<int>(n), lda = static_cast<int>(ldx), ldc = static_cast<int>(k);
   for (int64_t begin = 0; begin < k; begin += kPanel) {

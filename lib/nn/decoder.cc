@@ -59,6 +59,27 @@ torch::Tensor activate(const torch::Tensor& x, Activation activation) {
   throw std::logic_error("activation");
 }
 
+// Outputs of layers that read the same x. Many rows of x go through one product with the stacked
+// weights, which reads x once.
+std::vector<torch::Tensor> forward_together(const std::vector<const Linear*>& linears, const torch::Tensor& x) {
+  constexpr int64_t kWorthStacking = 64;
+  std::vector<torch::Tensor> outputs, weights;
+  for (const Linear* linear : linears) {
+    if (!linear->packed && !linear->bias.defined()) weights.push_back(linear->weight);
+  }
+  if (weights.size() < linears.size() || x.numel() / x.size(-1) < kWorthStacking) {
+    for (const Linear* linear : linears) outputs.push_back(linear->forward(x));
+    return outputs;
+  }
+  const torch::Tensor all = torch::linear(x, torch::cat(weights, 0));
+  int64_t begin = 0;
+  for (const torch::Tensor& weight : weights) {
+    outputs.push_back(all.narrow(-1, begin, weight.size(0)));
+    begin += weight.size(0);
+  }
+  return outputs;
+}
+
 void append_to_cache(torch::Tensor& store, const torch::Tensor& values, int64_t begin) {
   store.narrow(1, begin, values.size(1)).copy_(values);
 }
@@ -83,13 +104,12 @@ torch::Tensor DecoderBlock::qkv_input(const torch::Tensor& x) const {
 
 torch::Tensor DecoderBlock::o_input(const torch::Tensor& normed, KeyValueCache* cache) const {
   const int64_t n = normed.size(0), t = normed.size(1), begin = cache ? cache->length : 0;
-  const auto heads = [&](const Linear& linear, int64_t count) {
-    return linear.forward(normed).view({n, t, count, config.head_dim}).transpose(1, 2);
-  };
+  const std::vector<torch::Tensor> qkv = forward_together({&q, &k, &v}, normed);
+  const auto heads = [&](const torch::Tensor& y) { return y.unflatten(-1, {-1, config.head_dim}).transpose(1, 2); };
   const auto [cos, sin] = rope_table(config, begin, t);
-  const torch::Tensor queries = apply_rope(heads(q, config.num_heads), cos, sin);
-  torch::Tensor keys = apply_rope(heads(k, config.num_kv_heads), cos, sin);
-  torch::Tensor values = heads(v, config.num_kv_heads);
+  const torch::Tensor queries = apply_rope(heads(qkv[0]), cos, sin);
+  torch::Tensor keys = apply_rope(heads(qkv[1]), cos, sin);
+  torch::Tensor values = heads(qkv[2]);
   torch::optional<torch::Tensor> mask;
   if (cache != nullptr) {
     append_to_cache(cache->keys, keys[0], begin);
@@ -114,7 +134,8 @@ torch::Tensor DecoderBlock::gate_up_input(const torch::Tensor& x) const {
 }
 
 torch::Tensor DecoderBlock::down_input(const torch::Tensor& normed) const {
-  return activate(gate.forward(normed), config.activation).mul_(up.forward(normed));
+  const std::vector<torch::Tensor> gate_up = forward_together({&gate, &up}, normed);
+  return activate(gate_up[0], config.activation) * gate_up[1];
 }
 
 torch::Tensor DecoderBlock::forward(const torch::Tensor& x, KeyValueCache* cache) const {

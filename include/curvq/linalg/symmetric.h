@@ -9,7 +9,7 @@ namespace curvq {
 // Adds alpha X^T X to the lower triangle of `gram`.
 //   x     [n, k] float32, row stride ldx
 //   gram  [k, k] float32, row-major; above the diagonal nothing is read or promised
-// Costs about n k^2 (1 + 128/k) operations: column panels of the lower triangle.
+// Costs about n k^2 (1 + 192/k) operations: column panels of the lower triangle.
 void accumulate_gram(const float* x, int64_t n, int64_t k, int64_t ldx, float alpha, float* gram);
 
 // Copies the lower triangle of a [n, n] matrix onto the upper one.
