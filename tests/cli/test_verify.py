@@ -15,14 +15,15 @@ Q = "model.layers.0.self_attn.q_proj"
 class VerifyTest(CliTest):
     def assert_problems(self, model, *expected, status=6):
         """Exactly these problems at error level, each a tuple of what its line holds."""
-        results = self.run_json("verify", model, status=status)["results"]
+        path = self.dir / "results.json"
+        text = self.run_curvq("verify", model, "--json-file", path, status=status).stdout
+        results = json.loads(path.read_text())["results"]
         found = [f"{p['file']}: {p['tensor']}: {p['text']}" for p in results["problems"] if p["severity"] != "warning"]
         self.assertEqual(len(found), len(expected), found)
         for line, parts in zip(found, expected):
             for part in [parts] if isinstance(parts, str) else parts:
                 self.assertIn(part, line)
         self.assertEqual((results["ok"], results["errors"]), (not expected, len(expected)))
-        text = self.run_curvq("verify", model, status=status).stdout
         self.assertEqual(len([l for l in text.splitlines() if l.startswith(("error: ", "unreadable: "))]), len(found))
 
     def quantized(self, layout, **options):
@@ -72,7 +73,8 @@ class Unreadable(VerifyTest):
         self.fails("verify", self.dir / "none", status=3, says="none: does not exist")
 
     def test_directory_without_weights(self):
-        self.assert_problems(self.dir, "no .safetensors", ("config.json", "missing"), status=3)
+        (self.dir / "empty").mkdir()
+        self.assert_problems(self.dir / "empty", "no .safetensors", ("config.json", "missing"), status=3)
 
     def test_truncated_file(self):
         model = self.copy_model("llama_gqa_tied")
@@ -224,7 +226,7 @@ class Layers(VerifyTest):
 
     def test_missing_part(self):
         for layout, part in [("nvfp4", "weight_global_scale"), ("mxfp4", "weight_scale"), ("int4", "weight_shape"),
-                             ("int4-asymmetric", "weight_zero_point"), ("int4", "weight_packed")]:
+                             ("int4-asymmetric", "weight_zero_point"), ("int8", "weight_packed")]:
             with self.subTest(f"{layout} {part}"):
                 model, _ = quantized_copy(self.dir / f"{layout}-{part}", layout)
                 edit_tensors(model, lambda tensors: tensors.pop(f"{UP}.{part}"))
@@ -303,6 +305,7 @@ class Values(VerifyTest):
     def test_float_scales(self):
         for value, says in [(float("nan"), "NaN"), (float("inf"), "infinite"), (0, "zero"), (-1, "negative")]:
             self.assert_scale("int4", struct.pack("<f", value), f"1 of 128 scales is {says}, the first at [0, 1]")
+        for value, says in [(float("nan"), "NaN"), (0, "zero")]:
             self.assert_scale("nvfp4", struct.pack("<f", value), says, part="weight_global_scale", at=0)
 
     def test_fp8_weights(self):

@@ -1,0 +1,73 @@
+"""The option files in configs/ and the kinds of options that only curvq quantize has."""
+
+import json
+import pathlib
+import unittest
+
+from support import MODELS, CliTest
+
+MODEL = MODELS / "llama_gqa_tied"
+DATA = MODEL / "logits.safetensors"
+CONFIGS = pathlib.Path(__file__).resolve().parent.parent.parent / "configs"
+
+
+class Configs(CliTest):
+    def test_every_config_gives_a_sound_checkpoint(self):
+        names = sorted(path.stem for path in CONFIGS.glob("*.ini"))
+        self.assertEqual(names, ["fp8", "int4", "int8", "mxfp4", "nvfp4"])
+        for name in names:
+            with self.subTest(name):
+                out = self.dir / name
+                more = ["--group-size", "32"] if name == "int4" else []  # 128 does not divide 64
+                result = self.run_json("quantize", MODEL, "--config", CONFIGS / f"{name}.ini", "--out", out,
+                                       "--calibration", DATA, *more)
+                self.assertEqual(result["options"]["scheme"], name)
+                self.assertEqual(len(result["results"]["layers"]), 14)
+                report = json.loads((out / "quantization_report.json").read_text())
+                self.assertEqual(report["options"]["scheme"], name)
+                verified = self.run_json("verify", out)["results"]
+                self.assertEqual((verified["ok"], verified["quantized_layers"]), (True, 14))
+
+
+class Kinds(CliTest):
+    def options(self, *arguments):
+        return self.run_json("quantize", MODEL, "--dry-run", "--method", "rtn", *arguments)["options"]
+
+    def option_fails(self, *arguments, says, status=2):
+        self.fails("quantize", MODEL, "--dry-run", "--method", "rtn", *arguments, status=status, says=says)
+
+    def test_numbers(self):
+        self.assertEqual(self.options("--damping", "1e-3")["damping"], 0.001)
+        for bad in ["x", "-1", "nan", "0,1", "1e999"]:
+            self.option_fails("--damping", bad, says=[f"--damping {bad}", "a number from 0.0 to"])
+
+    def test_sizes(self):
+        for text, value in [("2097152", 2 << 20), ("512M", 512 << 20), ("1.5GiB", 3 << 29), ("5GB", 5 * 10**9)]:
+            self.assertEqual(self.options("--max-shard-size", text)["max-shard-size"], value)
+        for bad in ["5X", "-1", "1.5", "5 GB", "GB"]:
+            self.option_fails("--max-shard-size", bad, says=[f"--max-shard-size {bad}", "KB, MB, GB"])
+
+    def test_switch_has_two_spellings_and_the_command_line_wins(self):
+        path = self.write("a.ini", "asymmetric = true\nscheme = int4\ngroup-size = 32\n")
+        self.assertIs(self.options("--config", path)["symmetric"], False)
+        self.assertIs(self.options("--config", path, "--symmetric")["symmetric"], True)
+        self.option_fails("--symmetric", "--asymmetric", says="contradicts --symmetric")
+
+    def test_list_on_the_command_line_replaces_that_of_a_file(self):
+        one = self.write("one.ini", "ignore = *.q_proj\nignore = *.k_proj\n")
+        two = self.write("two.ini", "ignore = *.up_proj\n")
+        self.assertEqual(self.options("--config", one)["ignore"], ["*.q_proj", "*.k_proj"])
+        self.assertEqual(self.options("--config", one, "--config", two)["ignore"], ["*.up_proj"])
+        self.assertEqual(self.options("--config", one, "--ignore", "*.v_proj")["ignore"], ["*.v_proj"])
+
+    def test_device(self):
+        self.assertEqual(self.options("--device", "cpu")["device"], "cpu")
+        self.option_fails("--device", "gpu", says=["--device gpu", "auto, cpu, cuda"])
+        self.option_fails("--device", "cuda:0", says=["--device cuda:0", "no CUDA"], status=3)
+
+    def test_option_without_a_value_or_default(self):
+        self.fails("quantize", MODEL, "--method", "rtn", status=2, says="quantize needs --out DIR")
+
+
+if __name__ == "__main__":
+    unittest.main()
