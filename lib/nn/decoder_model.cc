@@ -93,7 +93,15 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine)
     }
   }
   for (const TensorInfo& info : expected_tensors(config_)) {
-    if (quantized.count(info.name) == 0) check_shape(checkpoint_->at(info.name), info.shape);
+    if (quantized.count(info.name) > 0) continue;
+    const TensorView* tensor = checkpoint_->find(info.name);
+    if (tensor == nullptr) {
+      const bool bias = info.name.size() > 5 && info.name.compare(info.name.size() - 5, 5, ".bias") == 0;
+      throw FormatError(directory + ": " + info.name + " " + shape_string(info.shape) + " is missing, which config.json asks for" +
+                        (bias ? " (attention_bias or mlp_bias is true)" : "") +
+                        "; the checkpoint is incomplete or the config is another model's");
+    }
+    check_shape(*tensor, info.shape);
   }
   if (scheme_of(kHead) && !config_.tied_embeddings && checkpoint_->find("lm_head.weight_packed") != nullptr) {
     throw UnsupportedError(directory + ": lm_head is quantized, which is not handled");
