@@ -52,18 +52,17 @@ TensorError error_of(const Sums& sums) {
         std::numeric_limits<double>::quiet_NaN();
     return error;
   }
-  error.max_abs_error = sums.max_abs;
   if (sums.dd == 0) {
     error.sqnr_db = kInfinity;
-  } else {
-    error.relative_error = sums.aa == 0 ? kInfinity : std::sqrt(sums.dd / sums.aa);
-    error.sqnr_db = sums.aa == 0 ? -kInfinity : 10 * std::log10(sums.aa / sums.dd);
+    return error;
   }
-  if (sums.aa == 0 || sums.bb == 0) {
-    error.cosine = sums.aa == sums.bb ? 1 : 0;
-  } else {
-    error.cosine = sums.ab / (std::sqrt(sums.aa) * std::sqrt(sums.bb));
-  }
+  error.max_abs_error = sums.max_abs;
+  error.relative_error = sums.aa == 0 ? kInfinity : std::sqrt(sums.dd / sums.aa);
+  error.sqnr_db = sums.aa == 0 ? -kInfinity : 10 * std::log10(sums.aa / sums.dd);
+  // Rounding may lift the quotient over 1.
+  error.cosine = sums.aa == 0 || sums.bb == 0
+                     ? 0
+                     : std::min(1.0, sums.ab / (std::sqrt(sums.aa) * std::sqrt(sums.bb)));
   return error;
 }
 

@@ -25,7 +25,7 @@ class CliTest(unittest.TestCase):
         """Runs curvq, checks its exit status and that errors are one line on stderr."""
         popen.setdefault("stdout", subprocess.PIPE)
         result = subprocess.run([BINARY, *map(str, arguments)], stderr=subprocess.PIPE, text=True,
-                                env={**os.environ, **(env or {})}, timeout=120, check=False, **popen)
+                                env={**os.environ, **(env or {})}, timeout=600, check=False, **popen)
         self.assertEqual(result.returncode, status, f"{arguments}\n{result.stdout}\n{result.stderr}")
         return result
 

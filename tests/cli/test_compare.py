@@ -55,6 +55,9 @@ class Compare(CliTest):
     def test_a_model_with_itself(self):
         result = self.run_curvq("compare", MODEL, MODEL)
         self.assertIn("20 tensors compared, 20 identical", result.stdout)
+        rows = self.run_json("compare", MODEL, MODEL)["results"]["tensors"]
+        self.assertEqual({(r["relative_error"], r["max_abs_error"], r["cosine"], r["sqnr_db"]) for r in rows},
+                         {(0, 0, 1, "inf")})
 
     def test_tensors_in_one_only_and_shapes_that_differ(self):
         model = self.copy_model("llama_gqa_tied")

@@ -199,7 +199,7 @@ class Interrupt(CliTest):
             temporary.write_text("unfinished")
             with self.reader_of(model / "tokenizer.json"):
                 process.send_signal(number)
-                _, errors = process.communicate(timeout=60)
+                _, errors = process.communicate(timeout=600)
             self.assertEqual(process.returncode, status)
             self.assertEqual(errors, b"error: interrupted\n")
             self.assertFalse(temporary.exists())

@@ -20,7 +20,7 @@ class Configs(CliTest):
                 out = self.dir / name
                 more = ["--group-size", "32"] if name == "int4" else []  # 128 does not divide 64
                 result = self.run_json("quantize", MODEL, "--config", CONFIGS / f"{name}.ini", "--out", out,
-                                       "--calibration", DATA, *more)
+                                       "--calibration", DATA, "--threads", "1", *more)
                 self.assertEqual(result["options"]["scheme"], name)
                 self.assertEqual(len(result["results"]["layers"]), 14)
                 report = json.loads((out / "quantization_report.json").read_text())
@@ -31,7 +31,7 @@ class Configs(CliTest):
 
 class Kinds(CliTest):
     def options(self, *arguments):
-        return self.run_json("quantize", MODEL, "--dry-run", "--method", "rtn", *arguments)["options"]
+        return self.run_json("quantize", MODEL, "--dry-run", "--method", "rtn", "--threads", "1", *arguments)["options"]
 
     def option_fails(self, *arguments, says, status=2):
         self.fails("quantize", MODEL, "--dry-run", "--method", "rtn", *arguments, status=status, says=says)
