@@ -14,20 +14,24 @@ bool is_bare_safetensors(const std::string& model) {
   if (fs::is_directory(model)) return false;
   if (!fs::exists(model)) throw UsageError(model + ": no such model directory or file");
   if (fs::path(model).extension() == ".safetensors") return true;
-  throw UnsupportedError(model + ": not a model directory or .safetensors file; those are what this command reads");
+  throw UnsupportedError(
+      model + ": not a model directory or .safetensors file; those are what this command reads");
 }
 
 void add_window_options(Options& options) {
   options
-      .add_integer("num-samples", "N", "use the first N windows; 0: all of them", 0, int64_t{1} << 40, 0)
-      .add_integer("max-length", "TOKENS",
-                   "length of a window; text is cut into such windows (default: 512, or the model's maximum if "
-                   "that is smaller), longer rows of token ids are cut to it (default: as they are)",
-                   2, int64_t{1} << 31);
+      .add_integer("num-samples", "N", "use the first N windows; 0: all of them", 0,
+                   int64_t{1} << 40, 0)
+      .add_integer(
+          "max-length", "TOKENS",
+          "length of a window; text is cut into such windows (default: 512, or the model's maximum "
+          "if "
+          "that is smaller), longer rows of token ids are cut to it (default: as they are)",
+          2, int64_t{1} << 31);
 }
 
-TokenWindows load_windows(const Options& options, const std::string& option, const std::string& model,
-                          int64_t max_positions, int64_t vocab_size) {
+TokenWindows load_windows(const Options& options, const std::string& option,
+                          const std::string& model, int64_t max_positions, int64_t vocab_size) {
   const std::string source = options.text(option);
   const bool ids = source.find(".safetensors") != std::string::npos;
   std::optional<Tokenizer> tokenizer;
@@ -44,7 +48,10 @@ TokenWindows load_windows(const Options& options, const std::string& option, con
 }
 
 OrderedJson describe(const TokenWindows& windows) {
-  return {{"path", windows.origin}, {"hash", windows.hash}, {"windows", windows.num_windows}, {"length", windows.length}};
+  return {{"path", windows.origin},
+          {"hash", windows.hash},
+          {"windows", windows.num_windows},
+          {"length", windows.length}};
 }
 
 }  // namespace curvq::cli

@@ -16,10 +16,10 @@ bool is_bare_safetensors(const std::string& model);
 // Declares --num-samples and --max-length.
 void add_window_options(Options& options);
 
-// Windows out of the file that `option` names, tokenized with the tokenizer of the model directory if
-// it is text. `max_positions` and `vocab_size` are the model's.
-TokenWindows load_windows(const Options& options, const std::string& option, const std::string& model,
-                          int64_t max_positions, int64_t vocab_size);
+// Windows out of the file that `option` names, tokenized with the tokenizer of the model directory
+// if it is text. `max_positions` and `vocab_size` are the model's.
+TokenWindows load_windows(const Options& options, const std::string& option,
+                          const std::string& model, int64_t max_positions, int64_t vocab_size);
 
 // {"path", "hash", "windows", "length"} for the "inputs" of the JSON.
 OrderedJson describe(const TokenWindows& windows);

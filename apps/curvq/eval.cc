@@ -15,18 +15,28 @@ namespace {
 void declare(Options& options) {
   options.add_positional("MODEL", "model directory, original or quantized")
       .add_text("data", "FILE", "text (.txt, .jsonl) or token ids (.safetensors[:NAME])")
-      .add_text("reference", "MODEL", "the original model: adds the KL divergence from it and top-1 agreement")
-      .add_choice("engine", {"packed", "dequantized"}, "run packed weights as they are, or as float32 matrices", "dequantized");
+      .add_text("reference", "MODEL",
+                "the original model: adds the KL divergence from it and top-1 agreement")
+      .add_choice("engine", {"packed", "dequantized"},
+                  "run packed weights as they are, or as float32 matrices", "dequantized");
   add_window_options(options);
-  options.add_list("fail-if", "'KEY>NUMBER'", "exit with 6 if a result is above (or, with <, below) a bound; repeatable")
+  options
+      .add_list("fail-if", "'KEY>NUMBER'",
+                "exit with 6 if a result is above (or, with <, below) a bound; repeatable")
       .add_threads()
       .add_device()
-      .add_example("eval Llama-3.2-1B-NVFP4 --reference Llama-3.2-1B --data test.txt --fail-if 'kl_mean>0.1'");
+      .add_example(
+          "eval Llama-3.2-1B-NVFP4 --reference Llama-3.2-1B --data test.txt --fail-if "
+          "'kl_mean>0.1'");
 }
 
 OrderedJson results_json(const EvalResult& r) {
-  OrderedJson json = {{"perplexity", r.perplexity}, {"perplexity_stderr", r.perplexity_stderr}, {"nll", r.nll},
-                      {"nll_stderr", r.nll_stderr}, {"tokens", r.tokens}, {"windows", r.windows}};
+  OrderedJson json = {{"perplexity", r.perplexity},
+                      {"perplexity_stderr", r.perplexity_stderr},
+                      {"nll", r.nll},
+                      {"nll_stderr", r.nll_stderr},
+                      {"tokens", r.tokens},
+                      {"windows", r.windows}};
   if (r.has_reference) {
     json["kl_mean"] = r.kl_mean;
     json["kl_stderr"] = r.kl_stderr;
@@ -50,7 +60,8 @@ std::string results_text(const EvalResult& r, bool color) {
     row("KL(reference || model), nats", r.kl_mean, r.kl_stderr);
     row("top-1 agreement", r.top1_agreement, r.top1_stderr);
   }
-  return table.str(color) + format("%lld tokens predicted in %lld windows\n", static_cast<long long>(r.tokens),
+  return table.str(color) + format("%lld tokens predicted in %lld windows\n",
+                                   static_cast<long long>(r.tokens),
                                    static_cast<long long>(r.windows));
 }
 
@@ -70,17 +81,20 @@ std::vector<Bound> parse_bounds(const Options& options) {
   std::vector<Bound> bounds;
   for (const std::string& text : options.list("fail-if")) {
     const size_t at = text.find_first_of("<>");
-    Bound bound{text, text.substr(0, std::min(at, text.size())), at != std::string::npos && text[at] == '>', 0};
+    Bound bound{text, text.substr(0, std::min(at, text.size())),
+                at != std::string::npos && text[at] == '>', 0};
     size_t used = 0;
     try {
       if (at != std::string::npos) bound.limit = std::stod(text.substr(at + 1), &used);
     } catch (const std::exception&) {
       used = 0;
     }
-    if (at == std::string::npos || used == 0 || used != text.size() - at - 1 || std::isnan(bound.limit)) {
+    if (at == std::string::npos || used == 0 || used != text.size() - at - 1 ||
+        std::isnan(bound.limit)) {
       throw UsageError("--fail-if '" + text + "' does not read KEY>NUMBER or KEY<NUMBER");
     }
-    if (!known.contains(bound.key)) throw UsageError("--fail-if '" + text + "': eval has no result of that name");
+    if (!known.contains(bound.key))
+      throw UsageError("--fail-if '" + text + "': eval has no result of that name");
     if (!options.has("reference") && !results_json(EvalResult{}).contains(bound.key)) {
       throw UsageError("--fail-if '" + text + "' needs --reference");
     }
@@ -96,11 +110,14 @@ int run(const Options& options, Output& output) {
   options.text("data");
   const DecoderModel model(path, engine);
   std::unique_ptr<DecoderModel> reference;
-  if (options.has("reference")) reference = std::make_unique<DecoderModel>(options.text("reference"), engine);
-  const TokenWindows windows = load_windows(options, "data", path, model.config().max_positions, model.config().vocab_size);
+  if (options.has("reference"))
+    reference = std::make_unique<DecoderModel>(options.text("reference"), engine);
+  const TokenWindows windows =
+      load_windows(options, "data", path, model.config().max_positions, model.config().vocab_size);
   output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
   if (reference) {
-    output.inputs()["reference"] = {{"path", options.text("reference")}, {"hash", reference->checkpoint().content_hash()}};
+    output.inputs()["reference"] = {{"path", options.text("reference")},
+                                    {"hash", reference->checkpoint().content_hash()}};
   }
   output.inputs()["data"] = describe(windows);
   const EvalResult result = evaluate(model, windows, reference.get());
@@ -110,7 +127,8 @@ int run(const Options& options, Output& output) {
   for (const Bound& bound : bounds) {
     const double value = output.results()[bound.key].get<double>();
     if (bound.above ? !(value > bound.limit) : !(value < bound.limit)) continue;
-    log_error(format("check '%s' failed: %s is %.6g", bound.text.c_str(), bound.key.c_str(), value));
+    log_error(
+        format("check '%s' failed: %s is %.6g", bound.text.c_str(), bound.key.c_str(), value));
     exit_code = 6;
   }
   return exit_code;
@@ -118,6 +136,7 @@ int run(const Options& options, Output& output) {
 
 }  // namespace
 
-const Command kEvalCommand = {"eval", "perplexity, KL to a reference, top-1 agreement", declare, run};
+const Command kEvalCommand = {"eval", "perplexity, KL to a reference, top-1 agreement", declare,
+                              run};
 
 }  // namespace curvq::cli

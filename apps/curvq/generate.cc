@@ -1,10 +1,11 @@
+#include "curvq/eval/generate.h"
+
 #include <filesystem>
 #include <memory>
 
 #include "commands.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
-#include "curvq/eval/generate.h"
 #include "curvq/io/tokenizer.h"
 #include "curvq/nn/decoder.h"
 
@@ -13,13 +14,17 @@ namespace {
 
 void declare(Options& options) {
   options.add_positional("MODEL", "model directory, original or quantized")
-      .add_text("prompt", "TEXT", "what to continue; empty: start from the beginning-of-text token", "")
-      .add_flag("no-special-tokens", "do not put the tokenizer's beginning-of-text token before the prompt")
+      .add_text("prompt", "TEXT", "what to continue; empty: start from the beginning-of-text token",
+                "")
+      .add_flag("no-special-tokens",
+                "do not put the tokenizer's beginning-of-text token before the prompt")
       .add_integer("max-new-tokens", "N", "tokens to write", 1, int64_t{1} << 31, 256)
-      .add_number("temperature", "T", "0: the most likely token each time; else sample at this temperature", 0, 1e6, 0)
+      .add_number("temperature", "T",
+                  "0: the most likely token each time; else sample at this temperature", 0, 1e6, 0)
       .add_number("top-p", "P", "sample among the most likely tokens of this mass", 0, 1, 1)
       .add_flag("ignore-eos", "go on behind an end-of-text token")
-      .add_choice("engine", {"packed", "dequantized"}, "run packed weights as they are, or as float32 matrices", "packed")
+      .add_choice("engine", {"packed", "dequantized"},
+                  "run packed weights as they are, or as float32 matrices", "packed")
       .add_seed()
       .add_threads()
       .add_device()
@@ -39,9 +44,12 @@ int run(const Options& options, Output& output) {
   const DecoderConfig& config = model->config();
   if (!options.flag("ignore-eos")) generate_options.stop_ids = config.eos_ids;
   const Tokenizer tokenizer = Tokenizer::from_file(path + "/tokenizer.json");
-  std::vector<int32_t> prompt = tokenizer.encode(options.text("prompt"), !options.flag("no-special-tokens"));
+  std::vector<int32_t> prompt =
+      tokenizer.encode(options.text("prompt"), !options.flag("no-special-tokens"));
   if (prompt.empty() && !config.bos_ids.empty()) prompt = {config.bos_ids.front()};
-  if (prompt.empty()) throw UsageError("--prompt is empty and the model has no beginning-of-text token; give a prompt");
+  if (prompt.empty())
+    throw UsageError(
+        "--prompt is empty and the model has no beginning-of-text token; give a prompt");
 
   // Ids become text as soon as it cannot change any more: all but a piece that ends in half a
   // character.
@@ -62,12 +70,16 @@ int run(const Options& options, Output& output) {
   print_new(true);
   output.text("\n");
   const double rate = result.ids.size() > 1 ? (result.ids.size() - 1) / result.decode_seconds : 0;
-  log_info(format("%zu tokens of prompt in %.3f s, %zu new ones at %.1f tokens/s", prompt.size(), result.prefill_seconds,
-                  result.ids.size(), rate));
+  log_info(format("%zu tokens of prompt in %.3f s, %zu new ones at %.1f tokens/s", prompt.size(),
+                  result.prefill_seconds, result.ids.size(), rate));
   output.inputs()["model"] = {{"path", path}};
-  output.results() = {{"text", tokenizer.decode(ids, true)}, {"prompt_ids", prompt}, {"ids", result.ids},
-                      {"stopped", result.stopped}, {"prefill_seconds", result.prefill_seconds},
-                      {"decode_seconds", result.decode_seconds}, {"tokens_per_second", rate}};
+  output.results() = {{"text", tokenizer.decode(ids, true)},
+                      {"prompt_ids", prompt},
+                      {"ids", result.ids},
+                      {"stopped", result.stopped},
+                      {"prefill_seconds", result.prefill_seconds},
+                      {"decode_seconds", result.decode_seconds},
+                      {"tokens_per_second", rate}};
   return 0;
 }
 

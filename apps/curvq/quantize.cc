@@ -1,8 +1,9 @@
+#include "curvq/compress/quantize.h"
+
 #include <cmath>
 #include <filesystem>
 
 #include "commands.h"
-#include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/io/checkpoint.h"
@@ -15,40 +16,58 @@ namespace curvq::cli {
 namespace {
 
 void declare(Options& options) {
-  options.add_positional("MODEL", "model directory, or a .safetensors whose NAME.weight are linear layers")
+  options
+      .add_positional("MODEL",
+                      "model directory, or a .safetensors whose NAME.weight are linear layers")
       .add_output("out", "DIR", "where the checkpoint goes; must not exist or be empty")
       .add_overwrite()
       .add_dry_run()
       .add_group("format")
-      .add_choice("scheme", {"nvfp4", "mxfp4", "int4", "int8", "fp8"}, "number format of the weights", "nvfp4")
-      .add_integer("group-size", "N", "weights of a row that share a scale, 0: the whole row (int4: 128, int8: 0)", 0,
+      .add_choice("scheme", {"nvfp4", "mxfp4", "int4", "int8", "fp8"},
+                  "number format of the weights", "nvfp4")
+      .add_integer("group-size", "N",
+                   "weights of a row that share a scale, 0: the whole row (int4: 128, int8: 0)", 0,
                    int64_t{1} << 24)
-      .add_switch("symmetric", "asymmetric", true, "integers around zero, or with a zero point a group")
-      .add_choice("scale-rule", {"curvq", "compressed-tensors", "modelopt", "torchao", "llama.cpp", "four-over-six"},
-                  "whose arithmetic decides scales and codes, to the bit", "curvq")
-      .add_choice("mx-rule", {"floor", "even", "ceil", "rceil"}, "rounding of mxfp4's power-of-two scales", "even")
+      .add_switch("symmetric", "asymmetric", true,
+                  "integers around zero, or with a zero point a group")
+      .add_choice(
+          "scale-rule",
+          {"curvq", "compressed-tensors", "modelopt", "torchao", "llama.cpp", "four-over-six"},
+          "whose arithmetic decides scales and codes, to the bit", "curvq")
+      .add_choice("mx-rule", {"floor", "even", "ceil", "rceil"},
+                  "rounding of mxfp4's power-of-two scales", "even")
       .add_choice("on-indivisible", {"error", "keep", "channel"},
-                  "for layers whose inputs the group size does not divide: stop, keep the weight, or one scale a row", "error")
-      .add_list("ignore", "PATTERN", "keep layers whose name matches (glob, or re:REGEX); repeatable")
-      .add_list("rule", "'PATTERN = SCHEME KEY=VALUE'", "another scheme for some layers, or keep; repeatable")
+                  "for layers whose inputs the group size does not divide: stop, keep the weight, "
+                  "or one scale a row",
+                  "error")
+      .add_list("ignore", "PATTERN",
+                "keep layers whose name matches (glob, or re:REGEX); repeatable")
+      .add_list("rule", "'PATTERN = SCHEME KEY=VALUE'",
+                "another scheme for some layers, or keep; repeatable")
       .add_group("method")
       .add_choice("method", {"rtn", "gptq"}, "round to nearest, or GPTQ", "gptq")
-      .add_text("calibration", "FILE", "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for gptq");
+      .add_text("calibration", "FILE",
+                "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for gptq");
   add_window_options(options);
   options
       .add_choice("capture", {"sequential", "float"},
-                  "activations from behind the quantized layers, or from the original model", "sequential")
+                  "activations from behind the quantized layers, or from the original model",
+                  "sequential")
       .add_number("damping", "SHARE", "of the mean diagonal, added to the Hessian's", 0, 1e6, 0.01)
-      .add_choice("act-order", {"static", "none"}, "largest Hessian diagonal first, or left to right", "static")
+      .add_choice("act-order", {"static", "none"},
+                  "largest Hessian diagonal first, or left to right", "static")
       .add_integer("block-size", "N", "columns between two lazy updates", 1, int64_t{1} << 24, 128)
-      .add_text("stats", "FILE", "for a .safetensors MODEL: NAME.hessian, NAME.A or NAME.inputs of each layer")
+      .add_text("stats", "FILE",
+                "for a .safetensors MODEL: NAME.hessian, NAME.A or NAME.inputs of each layer")
       .add_group("running")
       .add_bytes("max-shard-size", "largest file of weights", "5GB")
       .add_max_memory()
       .add_threads()
       .add_device()
       .add_seed()
-      .add_example("quantize Llama-3.2-1B --out Llama-3.2-1B-NVFP4 --scheme nvfp4 --calibration calibration.txt");
+      .add_example(
+          "quantize Llama-3.2-1B --out Llama-3.2-1B-NVFP4 --scheme nvfp4 --calibration "
+          "calibration.txt");
 }
 
 QuantizeOptions read_options(const Options& options) {
@@ -61,20 +80,25 @@ QuantizeOptions read_options(const Options& options) {
   if (options.has("group-size")) {
     const int64_t group = options.integer("group-size");
     if (scheme.scale_type != ScaleType::kFloat && group != scheme.group_size) {
-      throw UsageError(options.where("group-size") + format(" %lld: %s has groups of %lld, by definition",
-                       static_cast<long long>(group), scheme.name().c_str(), static_cast<long long>(scheme.group_size)));
+      throw UsageError(options.where("group-size") +
+                       format(" %lld: %s has groups of %lld, by definition",
+                              static_cast<long long>(group), scheme.name().c_str(),
+                              static_cast<long long>(scheme.group_size)));
     }
     scheme.group_size = group;
   }
   if (!options.flag("symmetric")) {
-    if (!integer) throw UsageError("--asymmetric: " + scheme.name() + " has no zero points; only int4 and int8 do");
+    if (!integer)
+      throw UsageError("--asymmetric: " + scheme.name() +
+                       " has no zero points; only int4 and int8 do");
     scheme.symmetric = false;
   }
   scheme.rule = parse_scale_rule(options.text("scale-rule"));
   scheme.mx_rule = parse_mx_rule(options.text("mx-rule"));
   out.plan.scheme = scheme;
   out.plan.ignore = options.list("ignore");
-  for (const std::string& rule : options.list("rule")) out.plan.rules.push_back(SchemeRule::parse(rule, scheme));
+  for (const std::string& rule : options.list("rule"))
+    out.plan.rules.push_back(SchemeRule::parse(rule, scheme));
   const std::string indivisible = options.text("on-indivisible");
   out.plan.on_indivisible = indivisible == "keep"      ? OnIndivisible::kKeep
                             : indivisible == "channel" ? OnIndivisible::kChannel
@@ -107,7 +131,8 @@ OrderedJson results_json(const QuantizeReport& report) {
   }
   json["kept"] = OrderedJson::array();
   for (const PlannedLayer& layer : report.kept) {
-    json["kept"].push_back({{"name", layer.name}, {"shape", {layer.rows, layer.cols}}, {"reason", layer.reason}});
+    json["kept"].push_back(
+        {{"name", layer.name}, {"shape", {layer.rows, layer.cols}}, {"reason", layer.reason}});
   }
   json["original_bytes"] = report.original_bytes;
   json["stored_bytes"] = report.stored_bytes;
@@ -123,33 +148,46 @@ OrderedJson results_json(const QuantizeReport& report) {
 
 std::string results_text(const QuantizeReport& report, const QuantizeOptions& options, bool color) {
   using Align = Table::Align;
-  Table table({{"layer", Align::kLeft}, {"shape", Align::kRight}, {"scheme", Align::kLeft}, {"bits", Align::kRight},
-               {"error", Align::kRight}, {"rtn error", Align::kRight}, {"ratio", Align::kRight}, {"note", Align::kLeft}});
+  Table table({{"layer", Align::kLeft},
+               {"shape", Align::kRight},
+               {"scheme", Align::kLeft},
+               {"bits", Align::kRight},
+               {"error", Align::kRight},
+               {"rtn error", Align::kRight},
+               {"ratio", Align::kRight},
+               {"note", Align::kLeft}});
   double log_ratio = 0;
   int64_t ratios = 0;
   for (const LayerResult& layer : report.layers) {
     const double ratio = layer.relative_error / layer.rtn_relative_error;
     if (std::isfinite(ratio) && ratio > 0) log_ratio += std::log(ratio), ++ratios;
     const bool known = !std::isnan(layer.relative_error);
-    table.add_row({layer.name, format("%lld x %lld", static_cast<long long>(layer.rows), static_cast<long long>(layer.cols)),
-                   layer.scheme, format("%.3f", layer.bits_per_weight), known ? number_text(layer.relative_error, 3) : "",
-                   known ? number_text(layer.rtn_relative_error, 3) : "", known && std::isfinite(ratio) ? format("%.2f", ratio) : "",
-                   layer.note});
+    table.add_row({layer.name,
+                   format("%lld x %lld", static_cast<long long>(layer.rows),
+                          static_cast<long long>(layer.cols)),
+                   layer.scheme, format("%.3f", layer.bits_per_weight),
+                   known ? number_text(layer.relative_error, 3) : "",
+                   known ? number_text(layer.rtn_relative_error, 3) : "",
+                   known && std::isfinite(ratio) ? format("%.2f", ratio) : "", layer.note});
   }
   std::string out = table.str(color);
-  for (const PlannedLayer& layer : report.kept) out += "kept " + layer.name + ": " + layer.reason + "\n";
-  out += format("\n%zu layers, %s weights at %.3f bits; checkpoint %s (original %s)\n", report.layers.size(),
-                count_text(report.quantized_weights).c_str(), 8.0 * report.quantized_bytes / report.quantized_weights,
+  for (const PlannedLayer& layer : report.kept)
+    out += "kept " + layer.name + ": " + layer.reason + "\n";
+  out += format("\n%zu layers, %s weights at %.3f bits; checkpoint %s (original %s)\n",
+                report.layers.size(), count_text(report.quantized_weights).c_str(),
+                8.0 * report.quantized_bytes / report.quantized_weights,
                 bytes_text(report.stored_bytes).c_str(), bytes_text(report.original_bytes).c_str());
   if (options.dry_run) {
     return out + format("nothing written (--dry-run); about %s of tensors would be in memory\n",
                         bytes_text(report.predicted_peak_bytes).c_str());
   }
   if (options.method == Method::kGptq && ratios > 0) {
-    out += format("layer error of gptq over round to nearest, geometric mean: %.3f\n", std::exp(log_ratio / ratios));
+    out += format("layer error of gptq over round to nearest, geometric mean: %.3f\n",
+                  std::exp(log_ratio / ratios));
   }
-  out += format("%.1f s (activations %.1f s, rounding %.1f s); written to %s\n", report.total_seconds, report.capture_seconds,
-                report.solve_seconds, options.out.c_str());
+  out +=
+      format("%.1f s (activations %.1f s, rounding %.1f s); written to %s\n", report.total_seconds,
+             report.capture_seconds, report.solve_seconds, options.out.c_str());
   return out;
 }
 
@@ -160,23 +198,28 @@ int run(const Options& options, Output& output) {
   const std::string stats = options.has("stats") ? options.text("stats") : "";
   std::optional<TokenWindows> windows;
   if (bare) {
-    if (options.has("calibration")) throw UsageError("--calibration needs a model directory; a bare .safetensors takes --stats");
+    if (options.has("calibration"))
+      throw UsageError("--calibration needs a model directory; a bare .safetensors takes --stats");
   } else {
-    if (!stats.empty()) throw UsageError("--stats is for a bare .safetensors; a model directory takes --calibration");
+    if (!stats.empty())
+      throw UsageError("--stats is for a bare .safetensors; a model directory takes --calibration");
     const DecoderConfig config = DecoderConfig::from_directory(model);
     if (options.has("calibration")) {
-      windows = load_windows(options, "calibration", model, config.max_positions, config.vocab_size);
+      windows =
+          load_windows(options, "calibration", model, config.max_positions, config.vocab_size);
     }
   }
   output.inputs()["model"] = {{"path", model}, {"hash", Checkpoint(model).content_hash()}};
   if (windows) output.inputs()["calibration"] = describe(*windows);
-  if (!stats.empty()) output.inputs()["stats"] = {{"path", stats}, {"hash", Checkpoint(stats).content_hash()}};
+  if (!stats.empty())
+    output.inputs()["stats"] = {{"path", stats}, {"hash", Checkpoint(stats).content_hash()}};
   const auto write_report = [&](const QuantizeReport& report) {
     output.results() = results_json(report);
     return dump_json(output.document());
   };
-  const QuantizeReport report = bare ? quantize_tensors(model, stats, quantize_options, write_report)
-                                     : quantize_model(model, windows ? &*windows : nullptr, quantize_options, write_report);
+  const QuantizeReport report =
+      bare ? quantize_tensors(model, stats, quantize_options, write_report)
+           : quantize_model(model, windows ? &*windows : nullptr, quantize_options, write_report);
   output.results() = results_json(report);
   output.text(results_text(report, quantize_options, output.color()));
   return 0;
@@ -184,6 +227,7 @@ int run(const Options& options, Output& output) {
 
 }  // namespace
 
-const Command kQuantizeCommand = {"quantize", "a checkpoint in 4 or 8 bits out of a model", declare, run};
+const Command kQuantizeCommand = {"quantize", "a checkpoint in 4 or 8 bits out of a model", declare,
+                                  run};
 
 }  // namespace curvq::cli

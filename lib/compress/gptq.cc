@@ -29,10 +29,11 @@ void check_finite(const float* h, int64_t n, const std::string& layer) {
     if (!std::isfinite(h[i]) && bad++ == 0) first = i;
   }
   if (bad > 0) {
-    throw NumericalError(format("%s: the hessian is not finite in %lld of %lld entries, the first at row %lld, column "
-                                "%lld; damping will not help, check the activations or the statistics file",
-                                layer.c_str(), static_cast<long long>(bad), static_cast<long long>(n * n),
-                                static_cast<long long>(first / n), static_cast<long long>(first % n)));
+    throw NumericalError(format(
+        "%s: the hessian is not finite in %lld of %lld entries, the first at row %lld, column "
+        "%lld; damping will not help, check the activations or the statistics file",
+        layer.c_str(), static_cast<long long>(bad), static_cast<long long>(n * n),
+        static_cast<long long>(first / n), static_cast<long long>(first % n)));
   }
 }
 
@@ -42,7 +43,8 @@ CURVQ_MULTIVERSION void subtract_scaled(float* y, float a, const float* x, int64
 }
 
 // error[i] = (w[i] - rounded[i]) * inverse.
-CURVQ_MULTIVERSION void scaled_error(float* error, const float* w, const float* rounded, float inverse, int64_t n) {
+CURVQ_MULTIVERSION void scaled_error(float* error, const float* w, const float* rounded,
+                                     float inverse, int64_t n) {
   for (int64_t i = 0; i < n; ++i) error[i] = (w[i] - rounded[i]) * inverse;
 }
 
@@ -64,9 +66,12 @@ void GptqOptions::validate() const {
     throw UsageError(format("damping is %g, it must be a finite number of 0 or more", damping));
   }
   if (block_size < 1) {
-    throw UsageError(format("block_size is %lld, it must be 1 or more", static_cast<long long>(block_size)));
+    throw UsageError(
+        format("block_size is %lld, it must be 1 or more", static_cast<long long>(block_size)));
   }
-  if (max_damping_retries < 0) throw UsageError(format("max_damping_retries is %d, it must be 0 or more", max_damping_retries));
+  if (max_damping_retries < 0)
+    throw UsageError(
+        format("max_damping_retries is %d, it must be 0 or more", max_damping_retries));
 }
 
 PreparedHessian prepare_hessian(const float* hessian, int64_t n, const GptqOptions& options,
@@ -88,7 +93,8 @@ PreparedHessian prepare_hessian(const float* hessian, int64_t n, const GptqOptio
     return d == 0 ? static_cast<float>(mean) : d;
   };
   if (options.act_order == ActOrder::kStatic) {
-    std::stable_sort(out.order.begin(), out.order.end(), [&](int64_t a, int64_t b) { return diagonal(a) > diagonal(b); });
+    std::stable_sort(out.order.begin(), out.order.end(),
+                     [&](int64_t a, int64_t b) { return diagonal(a) > diagonal(b); });
   }
   std::vector<float> permuted(n * n);
   for (int64_t i = 0; i < n; ++i) {
@@ -105,19 +111,21 @@ PreparedHessian prepare_hessian(const float* hessian, int64_t n, const GptqOptio
       return out;
     }
     if (mean <= 0 || retry == options.max_damping_retries) {
-      throw NumericalError(format("%s: the hessian is finite but not positive definite (column %lld) even with damping "
-                                  "%g; it is not a covariance of inputs, check the statistics",
-                                  layer.c_str(), static_cast<long long>(out.order[inverse.failed_column]), out.damping));
+      throw NumericalError(format(
+          "%s: the hessian is finite but not positive definite (column %lld) even with damping "
+          "%g; it is not a covariance of inputs, check the statistics",
+          layer.c_str(), static_cast<long long>(out.order[inverse.failed_column]), out.damping));
     }
     const double next = std::max(out.damping * 10, 1e-6);
-    log_info(format("%s: the hessian is singular at damping %g (column %lld), trying %g", layer.c_str(), out.damping,
+    log_info(format("%s: the hessian is singular at damping %g (column %lld), trying %g",
+                    layer.c_str(), out.damping,
                     static_cast<long long>(out.order[inverse.failed_column]), next));
     out.damping = next;
   }
 }
 
-GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid, const GptqOptions& options,
-                const std::string& layer) {
+GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
+                const GptqOptions& options, const std::string& layer) {
   options.validate();
   const int64_t rows = grid.rows, cols = grid.cols, groups = grid.groups;
   const PreparedHessian prepared = prepare_hessian(hessian, cols, options, layer);
@@ -142,7 +150,8 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid, const
     std::vector<float> w(cols * kStrip), error(block * kStrip), rounded(kStrip);
     std::vector<uint8_t> codes(kStrip);
     for (int64_t j = 0; j < cols; ++j) {
-      for (int64_t r = 0; r < count; ++r) w[j * kStrip + r] = weight[(first + r) * cols + prepared.order[j]];
+      for (int64_t r = 0; r < count; ++r)
+        w[j * kStrip + r] = weight[(first + r) * cols + prepared.order[j]];
     }
     for (int64_t begin = 0; begin < cols; begin += block) {
       const int64_t end = std::min(cols, begin + block);
@@ -152,15 +161,16 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid, const
         float* w_j = w.data() + j * kStrip;
         float* e = error.data() + (j - begin) * kStrip;
         encode_column(scheme, w_j, scales.data() + group * rows + first,
-                      zero_points.empty() ? nullptr : zero_points.data() + group * rows + first, count, codes.data(),
-                      rounded.data());
+                      zero_points.empty() ? nullptr : zero_points.data() + group * rows + first,
+                      count, codes.data(), rounded.data());
         for (int64_t r = 0; r < count; ++r) matrix.set_code(first + r, column, codes[r]);
         scaled_error(e, w_j, rounded.data(), 1.0f / u[j], count);
-        for (int64_t k = j + 1; k < end; ++k) subtract_scaled(w.data() + k * kStrip, u[k], e, count);
+        for (int64_t k = j + 1; k < end; ++k)
+          subtract_scaled(w.data() + k * kStrip, u[k], e, count);
       }
       // Lazy update of all columns behind the block.
-      add_product_transposed(cols - end, count, end - begin, -1.0f, upper + begin * cols + end, cols, error.data(),
-                             kStrip, w.data() + end * kStrip, kStrip);
+      add_product_transposed(cols - end, count, end - begin, -1.0f, upper + begin * cols + end,
+                             cols, error.data(), kStrip, w.data() + end * kStrip, kStrip);
     }
   });
   return result;

@@ -1,10 +1,10 @@
 #include "curvq/compress/layer_plan.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <regex>
 #include <sstream>
-
-#include <fnmatch.h>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -12,12 +12,14 @@
 namespace curvq {
 namespace {
 
-void require_match(const std::string& what, const std::string& pattern, const std::vector<LayerShape>& layers) {
+void require_match(const std::string& what, const std::string& pattern,
+                   const std::vector<LayerShape>& layers) {
   for (const LayerShape& layer : layers) {
     if (pattern_matches(pattern, layer.name)) return;
   }
-  throw UsageError(what + " '" + pattern + "' matches none of the " + std::to_string(layers.size()) +
-                   " linear layers; the first is " + layers.front().name + ", the last " + layers.back().name);
+  throw UsageError(what + " '" + pattern + "' matches none of the " +
+                   std::to_string(layers.size()) + " linear layers; the first is " +
+                   layers.front().name + ", the last " + layers.back().name);
 }
 
 std::string dividing_groups(int64_t cols) {
@@ -33,7 +35,8 @@ std::string dividing_groups(int64_t cols) {
 bool pattern_matches(const std::string& pattern, const std::string& name) {
   if (pattern.rfind("re:", 0) != 0) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
   try {
-    return std::regex_search(name, std::regex(pattern.substr(3)), std::regex_constants::match_continuous);
+    return std::regex_search(name, std::regex(pattern.substr(3)),
+                             std::regex_constants::match_continuous);
   } catch (const std::regex_error& error) {
     throw UsageError("pattern '" + pattern + "' is not a regular expression: " + error.what());
   }
@@ -41,7 +44,8 @@ bool pattern_matches(const std::string& pattern, const std::string& name) {
 
 SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
   const auto fail = [&](const std::string& why) -> UsageError {
-    return UsageError("rule '" + text + "': " + why + "; a rule reads 'PATTERN = scheme key=value', keys are group-size, "
+    return UsageError("rule '" + text + "': " + why +
+                      "; a rule reads 'PATTERN = scheme key=value', keys are group-size, "
                       "symmetric, scale-rule, mx-rule");
   };
   const size_t equals = text.find(" = ");
@@ -74,9 +78,11 @@ SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
         scheme.group_size = std::stoll(value, &used);
       } catch (const std::exception&) {
       }
-      if (used != value.size() || value.empty()) throw fail("group-size '" + value + "' is not a number");
+      if (used != value.size() || value.empty())
+        throw fail("group-size '" + value + "' is not a number");
     } else if (key == "symmetric") {
-      if (value != "true" && value != "false") throw fail("symmetric is true or false, not '" + value + "'");
+      if (value != "true" && value != "false")
+        throw fail("symmetric is true or false, not '" + value + "'");
       scheme.symmetric = value == "true";
     } else if (key == "scale-rule") {
       scheme.rule = parse_scale_rule(value);
@@ -91,7 +97,8 @@ SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
   return rule;
 }
 
-std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers, const PlanOptions& options) {
+std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
+                                      const PlanOptions& options) {
   if (layers.empty()) throw UsageError("the model has no linear layer to quantize");
   options.scheme.validate();
   for (const std::string& pattern : options.ignore) require_match("--ignore", pattern, layers);
@@ -115,21 +122,25 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers, con
     }
     if (planned.scheme && !planned.scheme->divides(layer.cols)) {
       const std::string why = format("group size %lld does not divide its %lld inputs",
-                                     static_cast<long long>(planned.scheme->group_size), static_cast<long long>(layer.cols));
+                                     static_cast<long long>(planned.scheme->group_size),
+                                     static_cast<long long>(layer.cols));
       if (options.on_indivisible == OnIndivisible::kKeep) {
         planned.scheme.reset();
         planned.reason = why;
-      } else if (options.on_indivisible == OnIndivisible::kChannel && planned.scheme->scale_type == ScaleType::kFloat) {
+      } else if (options.on_indivisible == OnIndivisible::kChannel &&
+                 planned.scheme->scale_type == ScaleType::kFloat) {
         planned.scheme->group_size = 0;
       } else {
         const bool channel = options.on_indivisible == OnIndivisible::kChannel;
         throw UsageError(layer.name + ": " + why + " (" + dividing_groups(layer.cols) + "); " +
-                         (channel ? planned.scheme->name() + " has no whole-row form, " : std::string("choose another --group-size, ")) +
+                         (channel ? planned.scheme->name() + " has no whole-row form, "
+                                  : std::string("choose another --group-size, ")) +
                          "skip it with --ignore, or leave such layers with --on-indivisible keep");
       }
     }
     if (planned.scheme) {
-      const DType dtype = layer.dtype == DType::kF16 || layer.dtype == DType::kBF16 ? layer.dtype : DType::kF32;
+      const DType dtype =
+          layer.dtype == DType::kF16 || layer.dtype == DType::kBF16 ? layer.dtype : DType::kF32;
       planned.scheme->scale_dtype = dtype;
       planned.scheme->source_dtype = dtype;
       ++quantized;
@@ -137,8 +148,8 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers, con
     plan.push_back(std::move(planned));
   }
   if (quantized == 0) {
-    throw UsageError("nothing would be quantized: every linear layer is kept; the first, " + plan.front().name + ": " +
-                     plan.front().reason);
+    throw UsageError("nothing would be quantized: every linear layer is kept; the first, " +
+                     plan.front().name + ": " + plan.front().reason);
   }
   return plan;
 }

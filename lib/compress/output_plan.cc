@@ -29,7 +29,8 @@ OutputPlan plan_output(const Checkpoint& source, const std::vector<PlannedLayer>
       continue;
     }
     const PlannedLayer& layer = *it->second;
-    for (TensorInfo& info : compressed_tensors_infos(layer.name, *layer.scheme, layer.rows, layer.cols)) {
+    for (TensorInfo& info :
+         compressed_tensors_infos(layer.name, *layer.scheme, layer.rows, layer.cols)) {
       plan.tensors.push_back(std::move(info));
     }
   }
@@ -37,7 +38,8 @@ OutputPlan plan_output(const Checkpoint& source, const std::vector<PlannedLayer>
   return plan;
 }
 
-QuantizationConfig describe_plan(const std::vector<PlannedLayer>& layers, const std::vector<std::string>& untouched) {
+QuantizationConfig describe_plan(const std::vector<PlannedLayer>& layers,
+                                 const std::vector<std::string>& untouched) {
   QuantizationConfig config;
   for (const PlannedLayer& layer : layers) {
     if (!layer.scheme) {
@@ -72,22 +74,27 @@ float largest_magnitude(const TensorView& tensor) {
   parallel_for(0, pieces, [&](int64_t i) {
     const int64_t begin = i * kPiece, size = std::min(kPiece, count - begin);
     std::vector<float> values(size);
-    convert_to_f32(tensor.dtype, tensor.data + begin * dtype_bytes(tensor.dtype), size, values.data());
+    convert_to_f32(tensor.dtype, tensor.data + begin * dtype_bytes(tensor.dtype), size,
+                   values.data());
     largest[i] = max_abs(values.data(), size);
     if (std::isfinite(largest[i])) return;
-    const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-    const int64_t index = begin + (bad - values.begin()), cols = tensor.shape.empty() ? 1 : tensor.shape.back();
-    throw NumericalError(format("%s: %s has a value that is not finite at row %lld, column %lld (%g); the checkpoint is "
-                                "damaged, fetch it again",
-                                tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(index / cols),
-                                static_cast<long long>(index % cols), static_cast<double>(*bad)));
+    const auto bad =
+        std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+    const int64_t index = begin + (bad - values.begin()),
+                  cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+    throw NumericalError(format(
+        "%s: %s has a value that is not finite at row %lld, column %lld (%g); the checkpoint is "
+        "damaged, fetch it again",
+        tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(index / cols),
+        static_cast<long long>(index % cols), static_cast<double>(*bad)));
   });
   return pieces == 0 ? 0.0f : *std::max_element(largest.begin(), largest.end());
 }
 
 }  // namespace
 
-std::map<std::string, float> scan_weights(const Checkpoint& source, const std::vector<PlannedLayer>& layers) {
+std::map<std::string, float> scan_weights(const Checkpoint& source,
+                                          const std::vector<PlannedLayer>& layers) {
   std::map<std::string, std::string> group_of;
   for (const PlannedLayer& layer : layers) {
     if (layer.scheme) group_of[layer.name + ".weight"] = fused_group_key(layer.name);
@@ -106,9 +113,11 @@ std::map<std::string, float> scan_weights(const Checkpoint& source, const std::v
 }
 
 void copy_other_files(const std::string& source, const std::string& target) {
-  static const std::set<std::string> kWeights = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ckpt"};
+  static const std::set<std::string> kWeights = {
+      ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ckpt"};
   std::error_code error;
-  for (auto it = fs::recursive_directory_iterator(source, fs::directory_options::follow_directory_symlink, error);
+  for (auto it = fs::recursive_directory_iterator(
+           source, fs::directory_options::follow_directory_symlink, error);
        !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
     const fs::path relative = it->path().lexically_relative(source);
     const std::string name = it->path().filename().string();
@@ -125,7 +134,9 @@ void copy_other_files(const std::string& source, const std::string& target) {
     fs::copy_file(it->path(), fs::path(target) / relative, error);
     if (error) break;
   }
-  if (error) throw ResourceError(source + ": copying its other files to " + target + " failed: " + error.message());
+  if (error)
+    throw ResourceError(source + ": copying its other files to " + target +
+                        " failed: " + error.message());
 }
 
 }  // namespace curvq

@@ -12,8 +12,8 @@
 namespace curvq {
 
 struct OutputPlan {
-  std::vector<TensorInfo> tensors;          // all of the new checkpoint
-  std::vector<const TensorView*> copied;    // those taken over unchanged
+  std::vector<TensorInfo> tensors;        // all of the new checkpoint
+  std::vector<const TensorView*> copied;  // those taken over unchanged
   int64_t original_bytes = 0, stored_bytes = 0;
 };
 
@@ -22,12 +22,14 @@ OutputPlan plan_output(const Checkpoint& source, const std::vector<PlannedLayer>
 
 // The quantization_config that describes the plan; `untouched` (e.g. "lm_head") is listed as
 // ignored whether or not it is a tensor of its own.
-QuantizationConfig describe_plan(const std::vector<PlannedLayer>& layers, const std::vector<std::string>& untouched);
+QuantizationConfig describe_plan(const std::vector<PlannedLayer>& layers,
+                                 const std::vector<std::string>& untouched);
 
-// Reads every floating-point tensor once. Throws NumericalError naming file, tensor and element for a
-// value that is not finite. Returns the largest magnitude over the layers of each fused group (see
-// fused_group_key) that the plan quantizes, by group key.
-std::map<std::string, float> scan_weights(const Checkpoint& source, const std::vector<PlannedLayer>& layers);
+// Reads every floating-point tensor once. Throws NumericalError naming file, tensor and element for
+// a value that is not finite. Returns the largest magnitude over the layers of each fused group
+// (see fused_group_key) that the plan quantizes, by group key.
+std::map<std::string, float> scan_weights(const Checkpoint& source,
+                                          const std::vector<PlannedLayer>& layers);
 
 // Copies every file of `source` to `target` but weights and config.json.
 void copy_other_files(const std::string& source, const std::string& target);

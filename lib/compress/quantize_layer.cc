@@ -21,8 +21,8 @@ std::vector<float> error_of(const LayerProblem& problem, const QuantizedMatrix& 
   return error;
 }
 
-void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn, const QuantizedMatrix* chosen,
-                         LayerResult& result) {
+void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn,
+                         const QuantizedMatrix* chosen, LayerResult& result) {
   const std::vector<float> rtn_error = error_of(problem, rtn);
   const std::vector<float> error = chosen ? error_of(problem, *chosen) : std::vector<float>();
   const auto trace = [&](const float* d, bool cancels) {
@@ -45,8 +45,8 @@ void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn
 
 }  // namespace
 
-QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method, const GptqOptions& gptq_options,
-                               LayerResult& result) {
+QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method,
+                               const GptqOptions& gptq_options, LayerResult& result) {
   const auto start = std::chrono::steady_clock::now();
   result.name = problem.name;
   result.scheme = problem.scheme.describe();
@@ -62,13 +62,16 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method, const
     }
   };
   QuantizedMatrix matrix = named([&] {
-    return quantize_rtn(problem.weight, problem.rows, problem.cols, problem.scheme, problem.tensor_amax);
+    return quantize_rtn(problem.weight, problem.rows, problem.cols, problem.scheme,
+                        problem.tensor_amax);
   });
   if (method == Method::kRtn) {
     set_relative_errors(problem, matrix, nullptr, result);
   } else {
-    if (problem.hessian == nullptr) throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
-    GptqResult solved = gptq(problem.weight, problem.hessian, matrix.grid, gptq_options, problem.name);
+    if (problem.hessian == nullptr)
+      throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
+    GptqResult solved =
+        gptq(problem.weight, problem.hessian, matrix.grid, gptq_options, problem.name);
     result.damping = solved.damping;
     result.dead_inputs = solved.dead_inputs;
     if (solved.all_dead) {

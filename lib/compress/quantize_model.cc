@@ -17,7 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Tokens that go through a block at once: enough for large matrix products, little memory.
 constexpr int64_t kChunkTokens = 2048;
@@ -57,7 +59,8 @@ class BlockActivations {
       if (hessian == nullptr) continue;
       const int64_t k = out.size(-1);
       const torch::Tensor rows = out.contiguous();
-      accumulate_gram(rows.data_ptr<float>(), count * t, k, k, 2.0f / static_cast<float>(n * t), hessian);
+      accumulate_gram(rows.data_ptr<float>(), count * t, k, k, 2.0f / static_cast<float>(n * t),
+                      hessian);
     }
     input_ = next;
   }
@@ -76,10 +79,12 @@ class BlockActivations {
     for (int64_t i = 0; i < input_.size(0); ++i) {
       const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(input_[i])));
       if (bad.size(0) == 0) continue;
-      throw NumericalError(format("%s: its inputs are not finite from calibration sample %lld on (token %lld, feature "
-                                  "%lld); damping will not help, check the model and this sample",
-                                  layer.c_str(), static_cast<long long>(i), static_cast<long long>(bad[0][0].item<int64_t>()),
-                                  static_cast<long long>(bad[0][1].item<int64_t>())));
+      throw NumericalError(format(
+          "%s: its inputs are not finite from calibration sample %lld on (token %lld, feature "
+          "%lld); damping will not help, check the model and this sample",
+          layer.c_str(), static_cast<long long>(i),
+          static_cast<long long>(bad[0][0].item<int64_t>()),
+          static_cast<long long>(bad[0][1].item<int64_t>())));
     }
     throw NumericalError(layer + ": its inputs are finite but their products overflow float32");
   }
@@ -92,8 +97,12 @@ class BlockActivations {
 
 class ModelQuantizer {
  public:
-  ModelQuantizer(const std::string& directory, const TokenWindows* calibration, const QuantizeOptions& options)
-      : directory_(directory), calibration_(calibration), options_(options), model_(directory, Engine::kDequantized) {
+  ModelQuantizer(const std::string& directory, const TokenWindows* calibration,
+                 const QuantizeOptions& options)
+      : directory_(directory),
+        calibration_(calibration),
+        options_(options),
+        model_(directory, Engine::kDequantized) {
     if (model_.quantization()) {
       throw UnsupportedError(directory + ": already quantized; start from the original model");
     }
@@ -130,7 +139,8 @@ class ModelQuantizer {
         report_.layers.push_back(result);
       }
     }
-    if (calibration_ != nullptr) report_.calibration_tokens = calibration_->num_windows * calibration_->length;
+    if (calibration_ != nullptr)
+      report_.calibration_tokens = calibration_->num_windows * calibration_->length;
     check_inputs();
   }
 
@@ -161,14 +171,16 @@ class ModelQuantizer {
       throw UsageError("gptq needs calibration data; give it with --calibration");
     }
     if (calibration_ != nullptr && calibration_->length > model_.config().max_positions) {
-      throw UsageError(format("%s: windows of %lld tokens exceed the model's %lld positions; set --max-length",
-                              calibration_->origin.c_str(), static_cast<long long>(calibration_->length),
-                              static_cast<long long>(model_.config().max_positions)));
+      throw UsageError(
+          format("%s: windows of %lld tokens exceed the model's %lld positions; set --max-length",
+                 calibration_->origin.c_str(), static_cast<long long>(calibration_->length),
+                 static_cast<long long>(model_.config().max_positions)));
     }
     if (options_.max_memory_bytes > 0 && report_.predicted_peak_bytes > options_.max_memory_bytes) {
-      throw ResourceError(format("about %.1f MiB of tensors would be in memory, --max-memory allows %.1f MiB; use fewer "
-                                 "or shorter calibration windows",
-                                 report_.predicted_peak_bytes / 1048576.0, options_.max_memory_bytes / 1048576.0));
+      throw ResourceError(format(
+          "about %.1f MiB of tensors would be in memory, --max-memory allows %.1f MiB; use fewer "
+          "or shorter calibration windows",
+          report_.predicted_peak_bytes / 1048576.0, options_.max_memory_bytes / 1048576.0));
     }
   }
 
@@ -195,7 +207,8 @@ class ModelQuantizer {
     torch::NoGradGuard no_grad;
     const bool capture = options_.method == Method::kGptq;
     std::unique_ptr<BlockActivations> activations;
-    if (capture) activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)));
+    if (capture)
+      activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)));
     Progress progress("quantizing", static_cast<int64_t>(plan_.size()));
     for (int64_t layer = 0; layer < model_.config().num_layers; ++layer) {
       DecoderBlock block = model_.load_block(layer);
@@ -210,7 +223,8 @@ class ModelQuantizer {
           if (!hessian.empty()) {
             mirror_lower(hessian.data(), k);
             for (int64_t i = 0; i < k; ++i) {
-              if (!std::isfinite(hessian[i * k + i])) activations->check_finite(groups[group].front()->info.name);
+              if (!std::isfinite(hessian[i * k + i]))
+                activations->check_finite(groups[group].front()->info.name);
             }
           }
           report_.capture_seconds += seconds_since(start);
@@ -249,8 +263,10 @@ class ModelQuantizer {
     problem.tensor_amax = amax_.at(fused_group_key(planned.name));
     LayerResult result;
     const QuantizedMatrix matrix = quantize_layer(problem, options_.method, options_.gptq, result);
-    for (const TensorData& tensor : compressed_tensors_pack(planned.name, matrix)) writer.write(tensor);
-    if (options_.capture == Capture::kSequential) dequantize(matrix, linear.weight.data_ptr<float>());
+    for (const TensorData& tensor : compressed_tensors_pack(planned.name, matrix))
+      writer.write(tensor);
+    if (options_.capture == Capture::kSequential)
+      dequantize(matrix, linear.weight.data_ptr<float>());
     report_.solve_seconds += result.seconds;
     report_.layers.push_back(std::move(result));
   }
@@ -278,7 +294,8 @@ void QuantizeOptions::validate() const {
   gptq.validate();
   plan.scheme.validate();
   if (max_shard_bytes < (int64_t{1} << 20)) {
-    throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB", static_cast<long long>(max_shard_bytes)));
+    throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB",
+                            static_cast<long long>(max_shard_bytes)));
   }
 }
 

@@ -23,19 +23,25 @@ std::vector<LayerShape> find_layers(const Checkpoint& source) {
     const std::string& name = tensor->name;
     const size_t suffix = sizeof(kWeight) - 1;
     if (name.size() <= suffix || name.compare(name.size() - suffix, suffix, kWeight) != 0) continue;
-    if (tensor->shape.size() != 2 || !is_floating_point(tensor->dtype) || tensor->num_elements() == 0) continue;
-    layers.push_back({name.substr(0, name.size() - suffix), tensor->shape[0], tensor->shape[1], tensor->dtype});
+    if (tensor->shape.size() != 2 || !is_floating_point(tensor->dtype) ||
+        tensor->num_elements() == 0)
+      continue;
+    layers.push_back(
+        {name.substr(0, name.size() - suffix), tensor->shape[0], tensor->shape[1], tensor->dtype});
   }
   if (layers.empty()) {
-    throw FormatError(source.path() + ": no 2-D floating-point tensor NAME.weight; those are the linear layers of a bare file");
+    throw FormatError(
+        source.path() +
+        ": no 2-D floating-point tensor NAME.weight; those are the linear layers of a bare file");
   }
   return layers;
 }
 
 std::vector<float> read_matrix(const TensorView& tensor, int64_t cols, const char* what) {
   if (tensor.shape.size() != 2 || tensor.shape[1] < cols || !is_floating_point(tensor.dtype)) {
-    throw FormatError(tensor.file + ": " + tensor.name + " is " + std::string(dtype_name(tensor.dtype)) + " " +
-                      shape_string(tensor.shape) + ", " + what);
+    throw FormatError(tensor.file + ": " + tensor.name + " is " +
+                      std::string(dtype_name(tensor.dtype)) + " " + shape_string(tensor.shape) +
+                      ", " + what);
   }
   return tensor.to_f32();
 }
@@ -45,24 +51,27 @@ void require_symmetric(const std::vector<float>& h, int64_t n, const TensorView&
   for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(h[i * n + i]));
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < i; ++j) {
-      if (std::abs(h[i * n + j] - h[j * n + i]) <= 1e-4f * largest || !std::isfinite(h[i * n + j]) ||
-          !std::isfinite(h[j * n + i])) {
+      if (std::abs(h[i * n + j] - h[j * n + i]) <= 1e-4f * largest ||
+          !std::isfinite(h[i * n + j]) || !std::isfinite(h[j * n + i])) {
         continue;
       }
-      throw FormatError(format("%s: %s is not symmetric: entry %lld, %lld is %g, its mirror image %g", tensor.file.c_str(),
-                               tensor.name.c_str(), static_cast<long long>(i), static_cast<long long>(j),
-                               static_cast<double>(h[i * n + j]), static_cast<double>(h[j * n + i])));
+      throw FormatError(
+          format("%s: %s is not symmetric: entry %lld, %lld is %g, its mirror image %g",
+                 tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(i),
+                 static_cast<long long>(j), static_cast<double>(h[i * n + j]),
+                 static_cast<double>(h[j * n + i])));
     }
   }
 }
 
 // 2/N sum x x^T of a layer with `cols` inputs; empty if the file says nothing about the layer.
-std::vector<float> read_hessian(const SafetensorsFile& stats, const std::string& layer, int64_t cols) {
+std::vector<float> read_hessian(const SafetensorsFile& stats, const std::string& layer,
+                                int64_t cols) {
   const std::string size = std::to_string(cols);
   if (const TensorView* tensor = stats.find(layer + ".hessian")) {
     if (tensor->shape != std::vector<int64_t>{cols, cols}) {
-      throw FormatError(tensor->file + ": " + tensor->name + " is " + shape_string(tensor->shape) + ", the layer has " + size +
-                        " inputs");
+      throw FormatError(tensor->file + ": " + tensor->name + " is " + shape_string(tensor->shape) +
+                        ", the layer has " + size + " inputs");
     }
     std::vector<float> h = read_matrix(*tensor, cols, "a hessian must be floating-point [in, in]");
     require_symmetric(h, cols, *tensor);
@@ -71,7 +80,8 @@ std::vector<float> read_hessian(const SafetensorsFile& stats, const std::string&
   if (const TensorView* tensor = stats.find(layer + ".A")) {
     const bool bias = tensor->shape == std::vector<int64_t>{cols + 1, cols + 1};
     if (!bias && tensor->shape != std::vector<int64_t>{cols, cols}) {
-      throw FormatError(tensor->file + ": " + tensor->name + " is " + shape_string(tensor->shape) + ", the layer has " + size +
+      throw FormatError(tensor->file + ": " + tensor->name + " is " + shape_string(tensor->shape) +
+                        ", the layer has " + size +
                         " inputs, so it must be [in, in] or, with a bias, [in + 1, in + 1]");
     }
     const std::vector<float> a = read_matrix(*tensor, cols, "a factor A must be floating-point");
@@ -84,16 +94,19 @@ std::vector<float> read_hessian(const SafetensorsFile& stats, const std::string&
   }
   if (const TensorView* tensor = stats.find(layer + ".inputs")) {
     if (tensor->shape.size() != 2 || tensor->shape[1] != cols || tensor->shape[0] == 0) {
-      throw FormatError(tensor->file + ": " + tensor->name + " is " + shape_string(tensor->shape) + ", it must be [n, " + size +
-                        "] with n of 1 or more");
+      throw FormatError(tensor->file + ": " + tensor->name + " is " + shape_string(tensor->shape) +
+                        ", it must be [n, " + size + "] with n of 1 or more");
     }
-    const std::vector<float> x = read_matrix(*tensor, cols, "inputs must be floating-point [n, in]");
+    const std::vector<float> x =
+        read_matrix(*tensor, cols, "inputs must be floating-point [n, in]");
     const int64_t n = tensor->shape[0];
     for (size_t i = 0; i < x.size(); ++i) {
       if (std::isfinite(x[i])) continue;
-      throw NumericalError(format("%s: %s is not finite at sample %lld, feature %lld; damping will not help, check this sample",
-                                  tensor->file.c_str(), tensor->name.c_str(), static_cast<long long>(i / cols),
-                                  static_cast<long long>(i % cols)));
+      throw NumericalError(
+          format("%s: %s is not finite at sample %lld, feature %lld; damping will not help, check "
+                 "this sample",
+                 tensor->file.c_str(), tensor->name.c_str(), static_cast<long long>(i / cols),
+                 static_cast<long long>(i % cols)));
     }
     std::vector<float> h(cols * cols, 0.0f);
     accumulate_gram(x.data(), n, cols, cols, 2.0f / static_cast<float>(n), h.data());
@@ -104,19 +117,26 @@ std::vector<float> read_hessian(const SafetensorsFile& stats, const std::string&
 }
 
 // Statistics for every layer that needs them, checked by name before the first is rounded.
-void require_stats(const std::vector<PlannedLayer>& plan, const SafetensorsFile* stats, const std::string& path) {
-  if (stats == nullptr) throw UsageError("gptq on a bare .safetensors needs --stats FILE with NAME.hessian or NAME.inputs");
+void require_stats(const std::vector<PlannedLayer>& plan, const SafetensorsFile* stats,
+                   const std::string& path) {
+  if (stats == nullptr)
+    throw UsageError(
+        "gptq on a bare .safetensors needs --stats FILE with NAME.hessian or NAME.inputs");
   for (const PlannedLayer& layer : plan) {
     if (!layer.scheme) continue;
-    if (stats->find(layer.name + ".hessian") || stats->find(layer.name + ".A") || stats->find(layer.name + ".inputs")) continue;
-    throw FormatError(path + ": neither " + layer.name + ".hessian nor .A nor .inputs is there; keep the layer with --ignore or use --method rtn");
+    if (stats->find(layer.name + ".hessian") || stats->find(layer.name + ".A") ||
+        stats->find(layer.name + ".inputs"))
+      continue;
+    throw FormatError(
+        path + ": neither " + layer.name +
+        ".hessian nor .A nor .inputs is there; keep the layer with --ignore or use --method rtn");
   }
 }
 
 }  // namespace
 
-QuantizeReport quantize_tensors(const std::string& file, const std::string& stats_path, const QuantizeOptions& options,
-                                const ReportWriter& write_report) {
+QuantizeReport quantize_tensors(const std::string& file, const std::string& stats_path,
+                                const QuantizeOptions& options, const ReportWriter& write_report) {
   options.validate();
   const auto start = std::chrono::steady_clock::now();
   const Checkpoint source(file);
@@ -137,25 +157,31 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
     report.quantized_weights += layer.rows * layer.cols;
     report.quantized_bytes += layer.scheme->stored_bytes(layer.rows, layer.cols);
     report.predicted_peak_bytes =
-        std::max(report.predicted_peak_bytes, 4 * (8 * layer.rows * layer.cols + 5 * layer.cols * layer.cols));
+        std::max(report.predicted_peak_bytes,
+                 4 * (8 * layer.rows * layer.cols + 5 * layer.cols * layer.cols));
   }
   if (options.dry_run) return report;
   const std::map<std::string, float> amax = scan_weights(source, plan);
 
   const bool single = std::filesystem::path(options.out).extension() == ".safetensors";
-  AtomicOutput output(options.out, single ? AtomicOutput::Kind::kFile : AtomicOutput::Kind::kDirectory, options.overwrite);
+  AtomicOutput output(options.out,
+                      single ? AtomicOutput::Kind::kFile : AtomicOutput::Kind::kDirectory,
+                      options.overwrite);
   require_disk_space(output.path(), output_plan.stored_bytes + (int64_t{1} << 20));
   std::map<std::string, std::string> metadata = source.metadata();
   metadata["format"] = "pt";
   metadata["quantization_config"] = to_json(describe_plan(plan, {})).dump();
-  SafetensorsWriter writer(single ? output.path() : output.path() + "/model.safetensors", output_plan.tensors, metadata);
-  for (const TensorView* tensor : output_plan.copied) writer.write(tensor->name, tensor->data, tensor->num_bytes());
+  SafetensorsWriter writer(single ? output.path() : output.path() + "/model.safetensors",
+                           output_plan.tensors, metadata);
+  for (const TensorView* tensor : output_plan.copied)
+    writer.write(tensor->name, tensor->data, tensor->num_bytes());
 
   Progress progress("quantizing", static_cast<int64_t>(plan.size()));
   for (const PlannedLayer& layer : plan) {
     if (!layer.scheme) continue;
     const std::vector<float> weight = source.at(layer.name + kWeight).to_f32();
-    const std::vector<float> hessian = stats ? read_hessian(*stats, layer.name, layer.cols) : std::vector<float>();
+    const std::vector<float> hessian =
+        stats ? read_hessian(*stats, layer.name, layer.cols) : std::vector<float>();
     LayerProblem problem;
     problem.name = layer.name;
     problem.weight = weight.data();
@@ -174,7 +200,8 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
     progress.advance(1, layer.name);
   }
   writer.finish();
-  report.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.total_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string text = write_report(report);
   if (!single) write_file(output.path() + "/quantization_report.json", text);
   output.commit();

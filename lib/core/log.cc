@@ -16,10 +16,14 @@ std::ofstream g_file;
 
 const char* prefix(LogLevel level) {
   switch (level) {
-    case LogLevel::kError: return "error: ";
-    case LogLevel::kWarning: return "warning: ";
-    case LogLevel::kInfo: return "";
-    case LogLevel::kDebug: return "debug: ";
+    case LogLevel::kError:
+      return "error: ";
+    case LogLevel::kWarning:
+      return "warning: ";
+    case LogLevel::kInfo:
+      return "";
+    case LogLevel::kDebug:
+      return "debug: ";
   }
   return "";
 }

@@ -14,8 +14,11 @@ ProgressMode g_mode = ProgressMode::kAuto;
 std::string duration(double seconds) {
   const int64_t s = static_cast<int64_t>(seconds + 0.5);
   if (s < 60) return format("%lld s", static_cast<long long>(s));
-  if (s < 3600) return format("%lld:%02lld min", static_cast<long long>(s / 60), static_cast<long long>(s % 60));
-  return format("%lld:%02lld h", static_cast<long long>(s / 3600), static_cast<long long>(s / 60 % 60));
+  if (s < 3600)
+    return format("%lld:%02lld min", static_cast<long long>(s / 60),
+                  static_cast<long long>(s % 60));
+  return format("%lld:%02lld h", static_cast<long long>(s / 3600),
+                static_cast<long long>(s / 60 % 60));
 }
 
 }  // namespace
@@ -44,8 +47,9 @@ void Progress::draw(const std::string& detail) {
   const auto now = std::chrono::steady_clock::now();
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left = done_ > 0 ? elapsed * (total_ - done_) / done_ : 0;
-  const std::string text = format("%s %3lld %%, %s left%s%s", label_.c_str(), static_cast<long long>(100 * done_ / total_),
-                                  duration(left).c_str(), detail.empty() ? "" : ": ", detail.c_str());
+  const std::string text = format(
+      "%s %3lld %%, %s left%s%s", label_.c_str(), static_cast<long long>(100 * done_ / total_),
+      duration(left).c_str(), detail.empty() ? "" : ": ", detail.c_str());
   if (g_mode == ProgressMode::kPlain) {
     const int64_t tenth = 10 * done_ / total_;
     if (tenth == last_tenth_) return;

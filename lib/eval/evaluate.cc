@@ -18,11 +18,13 @@ constexpr int64_t kBatchTokens = 1 << 16;
 constexpr int64_t kLogitRows = 128;
 
 void check_windows(const DecoderModel& model, const TokenWindows& windows) {
-  if (windows.length < 2) throw UsageError(windows.origin + ": windows of one token predict nothing; use longer ones");
+  if (windows.length < 2)
+    throw UsageError(windows.origin + ": windows of one token predict nothing; use longer ones");
   if (windows.length > model.config().max_positions) {
-    throw UsageError(format("%s: windows of %lld tokens exceed the %lld positions of %s; set --max-length",
-                            windows.origin.c_str(), static_cast<long long>(windows.length),
-                            static_cast<long long>(model.config().max_positions), model.checkpoint().path().c_str()));
+    throw UsageError(format(
+        "%s: windows of %lld tokens exceed the %lld positions of %s; set --max-length",
+        windows.origin.c_str(), static_cast<long long>(windows.length),
+        static_cast<long long>(model.config().max_positions), model.checkpoint().path().c_str()));
   }
 }
 
@@ -41,8 +43,9 @@ struct WindowSums {
 };
 
 // Sums over the positions of one window; hidden [t, hidden].
-WindowSums sum_window(const DecoderModel& model, const torch::Tensor& hidden, const DecoderModel* reference,
-                      const torch::Tensor& reference_hidden, const torch::Tensor& ids) {
+WindowSums sum_window(const DecoderModel& model, const torch::Tensor& hidden,
+                      const DecoderModel* reference, const torch::Tensor& reference_hidden,
+                      const torch::Tensor& ids) {
   WindowSums sums;
   const int64_t t = hidden.size(0);
   const auto log_probabilities = [](const DecoderModel& m, const torch::Tensor& h) {
@@ -69,16 +72,19 @@ WindowSums sum_window(const DecoderModel& model, const torch::Tensor& hidden, co
 
 }  // namespace
 
-EvalResult evaluate(const DecoderModel& model, const TokenWindows& windows, const DecoderModel* reference) {
+EvalResult evaluate(const DecoderModel& model, const TokenWindows& windows,
+                    const DecoderModel* reference) {
   torch::NoGradGuard no_grad;
   at::set_num_threads(num_threads());
   check_windows(model, windows);
   if (reference != nullptr) {
     check_windows(*reference, windows);
     if (reference->config().vocab_size != model.config().vocab_size) {
-      throw UsageError(format("the reference has %lld tokens in its vocabulary, the model %lld; their distributions cannot be compared",
-                              static_cast<long long>(reference->config().vocab_size),
-                              static_cast<long long>(model.config().vocab_size)));
+      throw UsageError(
+          format("the reference has %lld tokens in its vocabulary, the model %lld; their "
+                 "distributions cannot be compared",
+                 static_cast<long long>(reference->config().vocab_size),
+                 static_cast<long long>(model.config().vocab_size)));
     }
   }
   const int64_t n = windows.num_windows, t = windows.length;
@@ -90,12 +96,14 @@ EvalResult evaluate(const DecoderModel& model, const TokenWindows& windows, cons
     torch::Tensor ids = torch::empty({count, t}, torch::kInt64);
     for (int64_t i = 0; i < count * t; ++i) ids.data_ptr<int64_t>()[i] = windows.ids[begin * t + i];
     const torch::Tensor hidden = model.hidden_states(ids);
-    const torch::Tensor reference_hidden = reference ? reference->hidden_states(ids) : torch::Tensor();
+    const torch::Tensor reference_hidden =
+        reference ? reference->hidden_states(ids) : torch::Tensor();
     for (int64_t i = 0; i < count; ++i) {
-      const WindowSums sums =
-          sum_window(model, hidden[i], reference, reference ? reference_hidden[i] : torch::Tensor(), ids[i]);
+      const WindowSums sums = sum_window(model, hidden[i], reference,
+                                         reference ? reference_hidden[i] : torch::Tensor(), ids[i]);
       if (!std::isfinite(sums.nll) || !std::isfinite(sums.kl)) {
-        throw NumericalError(format("%s: the logits of window %lld are not finite", model.checkpoint().path().c_str(),
+        throw NumericalError(format("%s: the logits of window %lld are not finite",
+                                    model.checkpoint().path().c_str(),
                                     static_cast<long long>(begin + i)));
       }
       nll.push_back(sums.nll / static_cast<double>(t - 1));

@@ -19,8 +19,8 @@ int potrf(int n, T* a) {
   return info;
 }
 
-// inverse, the identity on entry, becomes L^-1. Column panels start at their diagonal block: a third
-// of the work of solving for the whole identity.
+// inverse, the identity on entry, becomes L^-1. Column panels start at their diagonal block: a
+// third of the work of solving for the whole identity.
 template <typename T>
 void invert_lower(int n, const T* lower, T* inverse) {
   constexpr int kPanel = 128;
@@ -86,7 +86,8 @@ void mirror_lower(float* matrix, int64_t n) {
   for (int64_t ib = 0; ib < n; ib += kTile) {
     for (int64_t jb = 0; jb <= ib; jb += kTile) {
       for (int64_t i = ib; i < std::min(n, ib + kTile); ++i) {
-        for (int64_t j = jb; j < std::min(i, jb + kTile); ++j) matrix[j * n + i] = matrix[i * n + j];
+        for (int64_t j = jb; j < std::min(i, jb + kTile); ++j)
+          matrix[j * n + i] = matrix[i * n + j];
       }
     }
   }
@@ -101,8 +102,8 @@ InverseCholesky inverse_cholesky(const float* h, int64_t n, double damping) {
 
 namespace {
 
-// tr(D H D^T) = sum over column panels P of <D[:, P], 2 D[:, before P] H[before P, P] + D[:, P] H[P, P]>,
-// which touches each pair of panels once. Products in T, sums in float64.
+// tr(D H D^T) = sum over column panels P of <D[:, P], 2 D[:, before P] H[before P, P] + D[:, P]
+// H[P, P]>, which touches each pair of panels once. Products in T, sums in float64.
 template <typename T>
 double quadratic_trace_in(const float* d, int64_t rows, const float* h, int64_t n) {
   constexpr int64_t kPanel = 192;
@@ -144,7 +145,8 @@ double quadratic_trace_in(const float* d, int64_t rows, const float* h, int64_t 
 }  // namespace
 
 double quadratic_trace(const float* d, int64_t rows, const float* h, int64_t n, bool cancels) {
-  return cancels ? quadratic_trace_in<double>(d, rows, h, n) : quadratic_trace_in<float>(d, rows, h, n);
+  return cancels ? quadratic_trace_in<double>(d, rows, h, n)
+                 : quadratic_trace_in<float>(d, rows, h, n);
 }
 
 }  // namespace curvq

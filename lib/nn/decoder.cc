@@ -36,7 +36,8 @@ torch::Tensor rope_frequencies(const DecoderConfig& config) {
 }
 
 // Cosines and sines [length, head_dim] of positions begin, begin + 1, ...
-std::pair<torch::Tensor, torch::Tensor> rope_table(const DecoderConfig& config, int64_t begin, int64_t length) {
+std::pair<torch::Tensor, torch::Tensor> rope_table(const DecoderConfig& config, int64_t begin,
+                                                   int64_t length) {
   const torch::Tensor positions = torch::arange(begin, begin + length, torch::kFloat32);
   const torch::Tensor half = torch::outer(positions, rope_frequencies(config));
   const torch::Tensor angles = torch::cat({half, half}, -1);
@@ -44,24 +45,30 @@ std::pair<torch::Tensor, torch::Tensor> rope_table(const DecoderConfig& config, 
 }
 
 // x [n, heads, t, head_dim]: x cos + rotate_half(x) sin, rotate_half(a, b) = (-b, a).
-torch::Tensor apply_rope(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin) {
+torch::Tensor apply_rope(const torch::Tensor& x, const torch::Tensor& cos,
+                         const torch::Tensor& sin) {
   const auto halves = x.chunk(2, -1);
   return x * cos + torch::cat({-halves[1], halves[0]}, -1) * sin;
 }
 
 torch::Tensor activate(const torch::Tensor& x, Activation activation) {
   switch (activation) {
-    case Activation::kSilu: return torch::silu(x);
-    case Activation::kGelu: return torch::gelu(x);
-    case Activation::kGeluTanh: return torch::gelu(x, "tanh");
-    case Activation::kRelu: return torch::relu(x);
+    case Activation::kSilu:
+      return torch::silu(x);
+    case Activation::kGelu:
+      return torch::gelu(x);
+    case Activation::kGeluTanh:
+      return torch::gelu(x, "tanh");
+    case Activation::kRelu:
+      return torch::relu(x);
   }
   throw std::logic_error("activation");
 }
 
 // Outputs of layers that read the same x. Many rows of x go through one product with the stacked
 // weights, which reads x once.
-std::vector<torch::Tensor> forward_together(const std::vector<const Linear*>& linears, const torch::Tensor& x) {
+std::vector<torch::Tensor> forward_together(const std::vector<const Linear*>& linears,
+                                            const torch::Tensor& x) {
   constexpr int64_t kWorthStacking = 64;
   std::vector<torch::Tensor> outputs, weights;
   for (const Linear* linear : linears) {
@@ -105,7 +112,9 @@ torch::Tensor DecoderBlock::qkv_input(const torch::Tensor& x) const {
 torch::Tensor DecoderBlock::o_input(const torch::Tensor& normed, KeyValueCache* cache) const {
   const int64_t n = normed.size(0), t = normed.size(1), begin = cache ? cache->length : 0;
   const std::vector<torch::Tensor> qkv = forward_together({&q, &k, &v}, normed);
-  const auto heads = [&](const torch::Tensor& y) { return y.unflatten(-1, {-1, config.head_dim}).transpose(1, 2); };
+  const auto heads = [&](const torch::Tensor& y) {
+    return y.unflatten(-1, {-1, config.head_dim}).transpose(1, 2);
+  };
   const auto [cos, sin] = rope_table(config, begin, t);
   const torch::Tensor queries = apply_rope(heads(qkv[0]), cos, sin);
   torch::Tensor keys = apply_rope(heads(qkv[1]), cos, sin);
@@ -124,8 +133,8 @@ torch::Tensor DecoderBlock::o_input(const torch::Tensor& normed, KeyValueCache* 
     keys = keys.repeat_interleave(repeats, 1);
     values = values.repeat_interleave(repeats, 1);
   }
-  const torch::Tensor out =
-      at::scaled_dot_product_attention(queries, keys, values, mask, 0.0, /*is_causal=*/!mask.has_value());
+  const torch::Tensor out = at::scaled_dot_product_attention(queries, keys, values, mask, 0.0,
+                                                             /*is_causal=*/!mask.has_value());
   return out.transpose(1, 2).reshape({n, t, config.num_heads * config.head_dim});
 }
 
@@ -143,11 +152,15 @@ torch::Tensor DecoderBlock::forward(const torch::Tensor& x, KeyValueCache* cache
   return attended + down.forward(down_input(gate_up_input(attended)));
 }
 
-std::vector<std::vector<Linear*>> DecoderBlock::linears() { return {{&q, &k, &v}, {&o}, {&gate, &up}, {&down}}; }
+std::vector<std::vector<Linear*>> DecoderBlock::linears() {
+  return {{&q, &k, &v}, {&o}, {&gate, &up}, {&down}};
+}
 
-DecoderSession::DecoderSession(std::shared_ptr<const DecoderModel> model) : model_(std::move(model)) {
+DecoderSession::DecoderSession(std::shared_ptr<const DecoderModel> model)
+    : model_(std::move(model)) {
   const DecoderConfig& config = model_->config();
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) blocks_.push_back(model_->load_block(layer));
+  for (int64_t layer = 0; layer < config.num_layers; ++layer)
+    blocks_.push_back(model_->load_block(layer));
   caches_.resize(blocks_.size());
 }
 
@@ -157,15 +170,17 @@ torch::Tensor DecoderSession::append(const std::vector<int32_t>& ids) {
   const int64_t count = static_cast<int64_t>(ids.size());
   if (count == 0) throw UsageError("no token to start from; give a prompt");
   if (length_ + count > config.max_positions) {
-    throw UsageError(format("%lld tokens exceed the model's %lld positions; ask for fewer tokens or shorten the prompt",
-                            static_cast<long long>(length_ + count), static_cast<long long>(config.max_positions)));
+    throw UsageError(format(
+        "%lld tokens exceed the model's %lld positions; ask for fewer tokens or shorten the prompt",
+        static_cast<long long>(length_ + count), static_cast<long long>(config.max_positions)));
   }
   torch::Tensor tokens = torch::empty({1, count}, torch::kInt64);
   for (int64_t i = 0; i < count; ++i) tokens[0][i] = ids[i];
   for (KeyValueCache& cache : caches_) {
     const int64_t capacity = cache.keys.defined() ? cache.keys.size(1) : 0;
     if (length_ + count <= capacity) continue;
-    const int64_t wanted = std::min(config.max_positions, std::max(2 * capacity, length_ + count + 64));
+    const int64_t wanted =
+        std::min(config.max_positions, std::max(2 * capacity, length_ + count + 64));
     const torch::Tensor keys = torch::empty({config.num_kv_heads, wanted, config.head_dim});
     const torch::Tensor values = torch::empty_like(keys);
     if (length_ > 0) {

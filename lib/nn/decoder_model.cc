@@ -17,11 +17,12 @@ constexpr char kHead[] = "lm_head";
 
 void check_shape(const TensorView& tensor, const std::vector<int64_t>& shape) {
   if (tensor.shape != shape) {
-    throw FormatError(tensor.file + ": " + tensor.name + " has shape " + shape_string(tensor.shape) +
-                      ", config.json makes it " + shape_string(shape));
+    throw FormatError(tensor.file + ": " + tensor.name + " has shape " +
+                      shape_string(tensor.shape) + ", config.json makes it " + shape_string(shape));
   }
   if (!is_floating_point(tensor.dtype)) {
-    throw UnsupportedError(tensor.file + ": " + tensor.name + " is " + std::string(dtype_name(tensor.dtype)) +
+    throw UnsupportedError(tensor.file + ": " + tensor.name + " is " +
+                           std::string(dtype_name(tensor.dtype)) +
                            "; a plain weight must be F64, F32, F16 or BF16");
   }
 }
@@ -32,10 +33,11 @@ void check_finite(const torch::Tensor& values, const TensorView& tensor) {
   const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(flat)));
   const int64_t first = bad[0][0].item<int64_t>();
   const int64_t cols = tensor.shape.back();
-  throw NumericalError(format("%s: %s has %lld values that are not finite, the first at row %lld, column %lld; the "
-                              "checkpoint is damaged",
-                              tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(bad.size(0)),
-                              static_cast<long long>(first / cols), static_cast<long long>(first % cols)));
+  throw NumericalError(
+      format("%s: %s has %lld values that are not finite, the first at row %lld, column %lld; the "
+             "checkpoint is damaged",
+             tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(bad.size(0)),
+             static_cast<long long>(first / cols), static_cast<long long>(first % cols)));
 }
 
 // Converts rows in parallel; a tensor that no rank describes has one row.
@@ -48,7 +50,8 @@ torch::Tensor to_torch(const TensorView& tensor) {
   constexpr int64_t kRows = 64;
   parallel_for(0, (rows + kRows - 1) / kRows, [&](int64_t i) {
     const int64_t begin = i * kRows, count = std::min(kRows, rows - begin);
-    convert_to_f32(tensor.dtype, tensor.data + begin * row_bytes, count * cols, values + begin * cols);
+    convert_to_f32(tensor.dtype, tensor.data + begin * row_bytes, count * cols,
+                   values + begin * cols);
   });
   return out;
 }
@@ -57,7 +60,8 @@ std::optional<QuantizationConfig> read_quantization(const std::string& directory
   const std::string path = directory + "/config.json";
   const Json json = read_json_file(path);
   for (const char* key : {"quantization_config", "compression_config"}) {
-    if (json.contains(key) && !json[key].is_null()) return parse_quantization_config(json[key], path);
+    if (json.contains(key) && !json[key].is_null())
+      return parse_quantization_config(json[key], path);
   }
   return std::nullopt;
 }
@@ -80,13 +84,14 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine)
         if (!scheme) continue;
         quantized.insert(linear.name + ".weight");
         if (!scheme->divides(linear.in_features)) {
-          throw FormatError(format("%s: group size %lld does not divide the %lld inputs of %s, which "
-                                   "quantization_config does not ignore",
-                                   directory.c_str(), static_cast<long long>(scheme->group_size),
-                                   static_cast<long long>(linear.in_features), linear.name.c_str()));
+          throw FormatError(
+              format("%s: group size %lld does not divide the %lld inputs of %s, which "
+                     "quantization_config does not ignore",
+                     directory.c_str(), static_cast<long long>(scheme->group_size),
+                     static_cast<long long>(linear.in_features), linear.name.c_str()));
         }
-        for (const TensorInfo& info :
-             compressed_tensors_infos(linear.name, *scheme, linear.out_features, linear.in_features)) {
+        for (const TensorInfo& info : compressed_tensors_infos(
+                 linear.name, *scheme, linear.out_features, linear.in_features)) {
           checkpoint_->at(info.name);
         }
       }
@@ -96,20 +101,24 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine)
     if (quantized.count(info.name) > 0) continue;
     const TensorView* tensor = checkpoint_->find(info.name);
     if (tensor == nullptr) {
-      const bool bias = info.name.size() > 5 && info.name.compare(info.name.size() - 5, 5, ".bias") == 0;
-      throw FormatError(directory + ": " + info.name + " " + shape_string(info.shape) + " is missing, which config.json asks for" +
+      const bool bias =
+          info.name.size() > 5 && info.name.compare(info.name.size() - 5, 5, ".bias") == 0;
+      throw FormatError(directory + ": " + info.name + " " + shape_string(info.shape) +
+                        " is missing, which config.json asks for" +
                         (bias ? " (attention_bias or mlp_bias is true)" : "") +
                         "; the checkpoint is incomplete or the config is another model's");
     }
     check_shape(*tensor, info.shape);
   }
-  if (scheme_of(kHead) && !config_.tied_embeddings && checkpoint_->find("lm_head.weight_packed") != nullptr) {
+  if (scheme_of(kHead) && !config_.tied_embeddings &&
+      checkpoint_->find("lm_head.weight_packed") != nullptr) {
     throw UnsupportedError(directory + ": lm_head is quantized, which is not handled");
   }
   final_norm_ = load_float("model.norm.weight", {config_.hidden_size});
 }
 
-torch::Tensor DecoderModel::load_float(const std::string& name, const std::vector<int64_t>& shape) const {
+torch::Tensor DecoderModel::load_float(const std::string& name,
+                                       const std::vector<int64_t>& shape) const {
   const TensorView& tensor = checkpoint_->at(name);
   check_shape(tensor, shape);
   torch::Tensor values = to_torch(tensor);
@@ -127,7 +136,8 @@ torch::Tensor DecoderModel::embed(const torch::Tensor& ids) const {
   float* rows = out.data_ptr<float>();
   for (int64_t i = 0; i < flat.size(0); ++i) {
     if (id[i] < 0 || id[i] >= config_.vocab_size) {
-      throw UsageError(format("token id %lld is outside the model's vocabulary of %lld", static_cast<long long>(id[i]),
+      throw UsageError(format("token id %lld is outside the model's vocabulary of %lld",
+                              static_cast<long long>(id[i]),
                               static_cast<long long>(config_.vocab_size)));
     }
     convert_to_f32(table.dtype, table.data + id[i] * row_bytes, hidden, rows + i * hidden);
@@ -143,7 +153,8 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
   linear.info = info;
   const auto scheme = quantization_ ? quantization_->scheme_of(info.name) : std::nullopt;
   if (scheme) {
-    auto packed = std::make_shared<QuantizedMatrix>(compressed_tensors_unpack(*checkpoint_, info.name, *scheme));
+    auto packed = std::make_shared<QuantizedMatrix>(
+        compressed_tensors_unpack(*checkpoint_, info.name, *scheme));
     if (packed->rows() != info.out_features || packed->cols() != info.in_features) {
       throw FormatError(checkpoint_->path() + ": " + info.name + " is packed as " +
                         shape_string({packed->rows(), packed->cols()}) + ", config.json makes it " +
@@ -171,7 +182,8 @@ DecoderBlock DecoderModel::load_block(int64_t layer) const {
   const auto infos = block_linears(config_, layer);
   const auto linears = block.linears();
   for (size_t group = 0; group < linears.size(); ++group) {
-    for (size_t i = 0; i < linears[group].size(); ++i) *linears[group][i] = load_linear(infos[group][i]);
+    for (size_t i = 0; i < linears[group].size(); ++i)
+      *linears[group][i] = load_linear(infos[group][i]);
   }
   return block;
 }

@@ -23,15 +23,17 @@ class GoldenLayers : public testing::TestWithParam<Case> {};
 TEST_P(GoldenLayers, ErrorEqualsThePeers) {
   const Case& c = GetParam();
   const std::string data = std::string(CURVQ_TEST_DATA) + "/layers/";
-  const std::string out = testing::TempDir() + "golden_layers_" + std::to_string(getpid()) + ".safetensors";
+  const std::string out =
+      testing::TempDir() + "golden_layers_" + std::to_string(getpid()) + ".safetensors";
   QuantizeOptions options;
   options.out = out;
   options.overwrite = true;
   options.method = c.method;
   options.gptq.act_order = c.order;
   options.plan.scheme = c.scheme;
-  const QuantizeReport report = quantize_tensors(data + "weights.safetensors", data + "stats.safetensors", options,
-                                                 [](const QuantizeReport&) { return std::string("{}"); });
+  const QuantizeReport report =
+      quantize_tensors(data + "weights.safetensors", data + "stats.safetensors", options,
+                       [](const QuantizeReport&) { return std::string("{}"); });
   std::filesystem::remove(out);
   const Json peers = read_json_file(data + "peer-errors.json");
   ASSERT_EQ(report.layers.size(), peers.size());
@@ -45,15 +47,16 @@ TEST_P(GoldenLayers, ErrorEqualsThePeers) {
 // ties. Round to nearest leaves only the sums: 1e-6.
 INSTANTIATE_TEST_SUITE_P(
     Peers, GoldenLayers,
-    testing::Values(Case{"rtn-nvfp4", Scheme::nvfp4(), Method::kRtn, ActOrder::kNone, 1e-6},
-                    Case{"rtn-mxfp4", Scheme::mxfp4(), Method::kRtn, ActOrder::kNone, 1e-6},
-                    Case{"rtn-int4-g64", Scheme::int4(64), Method::kRtn, ActOrder::kNone, 1e-6},
-                    Case{"gptq-none-nvfp4", Scheme::nvfp4(), Method::kGptq, ActOrder::kNone, 1e-3},
-                    Case{"gptq-static-nvfp4", Scheme::nvfp4(), Method::kGptq, ActOrder::kStatic, 1e-3},
-                    Case{"gptq-none-mxfp4", Scheme::mxfp4(), Method::kGptq, ActOrder::kNone, 1e-3},
-                    Case{"gptq-static-mxfp4", Scheme::mxfp4(), Method::kGptq, ActOrder::kStatic, 1e-3},
-                    Case{"gptq-static-int4-g64", Scheme::int4(64), Method::kGptq, ActOrder::kStatic, 0.1},
-                    Case{"gptq-static-int4-g32", Scheme::int4(32), Method::kGptq, ActOrder::kStatic, 0.1}),
+    testing::Values(
+        Case{"rtn-nvfp4", Scheme::nvfp4(), Method::kRtn, ActOrder::kNone, 1e-6},
+        Case{"rtn-mxfp4", Scheme::mxfp4(), Method::kRtn, ActOrder::kNone, 1e-6},
+        Case{"rtn-int4-g64", Scheme::int4(64), Method::kRtn, ActOrder::kNone, 1e-6},
+        Case{"gptq-none-nvfp4", Scheme::nvfp4(), Method::kGptq, ActOrder::kNone, 1e-3},
+        Case{"gptq-static-nvfp4", Scheme::nvfp4(), Method::kGptq, ActOrder::kStatic, 1e-3},
+        Case{"gptq-none-mxfp4", Scheme::mxfp4(), Method::kGptq, ActOrder::kNone, 1e-3},
+        Case{"gptq-static-mxfp4", Scheme::mxfp4(), Method::kGptq, ActOrder::kStatic, 1e-3},
+        Case{"gptq-static-int4-g64", Scheme::int4(64), Method::kGptq, ActOrder::kStatic, 0.1},
+        Case{"gptq-static-int4-g32", Scheme::int4(32), Method::kGptq, ActOrder::kStatic, 0.1}),
     [](const testing::TestParamInfo<Case>& info) {
       std::string name = info.param.peer;
       std::replace(name.begin(), name.end(), '-', '_');

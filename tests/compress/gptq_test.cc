@@ -43,10 +43,12 @@ double error_of(const RowMatrix& w, const QuantizedMatrix& q, const RowMatrix& h
 }
 
 // The paper's algorithm in float64, without blocks: inverse, then one rank-1 elimination a column.
-QuantizedMatrix textbook(const RowMatrix& w, const RowMatrix& h, const Scheme& scheme, double damping) {
+QuantizedMatrix textbook(const RowMatrix& w, const RowMatrix& h, const Scheme& scheme,
+                         double damping) {
   const int k = static_cast<int>(w.cols());
-  Eigen::MatrixXd inverse =
-      (h.cast<double>() + damping * h.cast<double>().diagonal().mean() * Eigen::MatrixXd::Identity(k, k)).inverse();
+  Eigen::MatrixXd inverse = (h.cast<double>() + damping * h.cast<double>().diagonal().mean() *
+                                                    Eigen::MatrixXd::Identity(k, k))
+                                .inverse();
   Eigen::MatrixXd left = w.cast<double>();
   std::vector<int> order(k);
   std::iota(order.begin(), order.end(), 0);
@@ -68,7 +70,8 @@ QuantizedMatrix textbook(const RowMatrix& w, const RowMatrix& h, const Scheme& s
 }
 
 TEST(Gptq, EqualsTheTextbookAlgorithmInFloat64) {
-  for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32), Scheme::int4(32, false), Scheme::int8(32)}) {
+  for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32),
+                               Scheme::int4(32, false), Scheme::int8(32)}) {
     const RowMatrix w = random_matrix(70, 96, 1), h = random_hessian(96, 500, 2);
     const GptqResult ours = gptq(w.data(), h.data(), grid_of(w, scheme), GptqOptions{}, "layer");
     const QuantizedMatrix reference = textbook(w, h, scheme, 0.01);
@@ -88,7 +91,8 @@ TEST(Gptq, BeatsRoundToNearestOnCorrelatedInputs) {
   const RowMatrix w = random_matrix(64, 128, 3), h = random_hessian(128, 400, 4);
   for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(64)}) {
     const GptqResult ours = gptq(w.data(), h.data(), grid_of(w, scheme), GptqOptions{}, "layer");
-    EXPECT_LT(error_of(w, ours.matrix, h), 0.7 * error_of(w, quantize_rtn(w.data(), grid_of(w, scheme)), h));
+    EXPECT_LT(error_of(w, ours.matrix, h),
+              0.7 * error_of(w, quantize_rtn(w.data(), grid_of(w, scheme)), h));
   }
 }
 
@@ -110,7 +114,8 @@ TEST(Gptq, DiagonalHessianGivesRoundToNearest) {
   const RowMatrix w = random_matrix(10, 64, 7);
   const RowMatrix h = RowMatrix::Identity(64, 64) * 3;
   const ScaleGrid grid = grid_of(w, Scheme::int4(32));
-  EXPECT_EQ(gptq(w.data(), h.data(), grid, GptqOptions{}, "layer").matrix.codes, quantize_rtn(w.data(), grid).codes);
+  EXPECT_EQ(gptq(w.data(), h.data(), grid, GptqOptions{}, "layer").matrix.codes,
+            quantize_rtn(w.data(), grid).codes);
 }
 
 TEST(Gptq, DeadInputsKeepTheirRoundedWeightsAndStayOutOfTheDamping) {
@@ -144,7 +149,8 @@ TEST(Gptq, RankDeficientHessianWithoutDampingRaisesIt) {
   const RowMatrix h = 2.0f / 16 * x.transpose() * x;
   GptqOptions options;
   options.damping = 0;
-  const GptqResult result = gptq(w.data(), h.data(), grid_of(w, Scheme::int4(32)), options, "layer");
+  const GptqResult result =
+      gptq(w.data(), h.data(), grid_of(w, Scheme::int4(32)), options, "layer");
   EXPECT_GT(result.damping, 0);
   EXPECT_LT(result.damping, 1);
   RowMatrix rounded(8, 64);
@@ -159,14 +165,18 @@ TEST(Gptq, TellsNotFiniteFromIndefinite) {
   h(7, 3) = std::numeric_limits<float>::quiet_NaN();
   const auto message = [&] {
     try {
-      gptq(w.data(), h.data(), grid_of(w, Scheme::int4(32)), GptqOptions{}, "model.layers.3.mlp.up_proj");
+      gptq(w.data(), h.data(), grid_of(w, Scheme::int4(32)), GptqOptions{},
+           "model.layers.3.mlp.up_proj");
     } catch (const NumericalError& error) {
       return std::string(error.what());
     }
     return std::string("no error");
   };
-  EXPECT_THAT(message(), HasSubstr("model.layers.3.mlp.up_proj: the hessian is not finite in 2 of 1024 entries, the first "
-                                   "at row 3, column 7"));
+  EXPECT_THAT(
+      message(),
+      HasSubstr(
+          "model.layers.3.mlp.up_proj: the hessian is not finite in 2 of 1024 entries, the first "
+          "at row 3, column 7"));
   h = -RowMatrix::Identity(32, 32);
   EXPECT_THAT(message(), HasSubstr("finite but not positive definite"));
 }

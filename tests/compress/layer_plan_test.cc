@@ -28,10 +28,14 @@ std::string usage_error(const PlanOptions& options) {
 TEST(PlanLayers, IndivisibleLayerIsAnErrorThatNamesWhatDivides) {
   PlanOptions options;
   options.scheme = Scheme::int4(64);
-  EXPECT_THAT(usage_error(options), HasSubstr("model.layers.0.mlp.down_proj: group size 64 does not divide its 172 inputs "
-                                              "(none of 16, 32, 64, 128 divides)"));
+  EXPECT_THAT(
+      usage_error(options),
+      HasSubstr("model.layers.0.mlp.down_proj: group size 64 does not divide its 172 inputs "
+                "(none of 16, 32, 64, 128 divides)"));
   options.scheme = Scheme::int4(128);
-  EXPECT_THAT(usage_error(options), HasSubstr("q_proj: group size 128 does not divide its 64 inputs (16, 32, 64 would divide)"));
+  EXPECT_THAT(
+      usage_error(options),
+      HasSubstr("q_proj: group size 128 does not divide its 64 inputs (16, 32, 64 would divide)"));
 }
 
 TEST(PlanLayers, IndivisibleLayerCanBeKeptOrGetWholeRows) {
@@ -59,8 +63,10 @@ TEST(PlanLayers, LastMatchingRuleWinsAndIgnoreWinsOverAll) {
   PlanOptions options;
   options.scheme = Scheme::nvfp4();
   options.on_indivisible = OnIndivisible::kKeep;
-  options.rules = {SchemeRule::parse("*q_proj = int8", options.scheme),
-                   SchemeRule::parse("re:model\\.layers\\.1\\. = int4 group-size=32 symmetric=false", options.scheme)};
+  options.rules = {
+      SchemeRule::parse("*q_proj = int8", options.scheme),
+      SchemeRule::parse("re:model\\.layers\\.1\\. = int4 group-size=32 symmetric=false",
+                        options.scheme)};
   auto plan = plan_layers(layers(), options);
   EXPECT_EQ(plan[0].scheme->name(), "int8");
   EXPECT_EQ(plan[2].scheme->describe(), Scheme::int4(32, false).describe());
@@ -75,7 +81,8 @@ TEST(PlanLayers, PatternThatMatchesNothingIsAnError) {
   PlanOptions options;
   options.scheme = Scheme::int8();
   options.ignore = {"*vision*"};
-  EXPECT_THAT(usage_error(options), HasSubstr("--ignore '*vision*' matches none of the 3 linear layers"));
+  EXPECT_THAT(usage_error(options),
+              HasSubstr("--ignore '*vision*' matches none of the 3 linear layers"));
   options.ignore = {"re:q_proj"};  // must match from the start
   EXPECT_THAT(usage_error(options), HasSubstr("matches none"));
   options.ignore = {"re:("};

@@ -31,18 +31,21 @@ class QuantizeModel : public testing::Test {
     fs::create_directories(directory_);
     options_.out = directory_ + "/out";
     options_.plan.on_indivisible = OnIndivisible::kKeep;
-    windows_ = load_token_windows(kData + "/stories260K-tokens/calibration.safetensors", nullptr, {8, 0, 512});
+    windows_ = load_token_windows(kData + "/stories260K-tokens/calibration.safetensors", nullptr,
+                                  {8, 0, 512});
   }
   void TearDown() override { fs::remove_all(directory_); }
 
   QuantizeReport run(const std::string& model = kStories) {
-    return quantize_model(model, &windows_, options_, [](const QuantizeReport&) { return std::string("{}\n"); });
+    return quantize_model(model, &windows_, options_,
+                          [](const QuantizeReport&) { return std::string("{}\n"); });
   }
   // A copy of stories260K whose tensors may be changed.
   std::string copy_with(const std::function<void(const TensorInfo&, std::vector<float>&)>& change) {
     const std::string path = directory_ + "/copy";
     fs::create_directories(path);
-    for (const char* name : {"config.json", "tokenizer.json"}) fs::copy_file(kStories + "/" + name, path + "/" + name);
+    for (const char* name : {"config.json", "tokenizer.json"})
+      fs::copy_file(kStories + "/" + name, path + "/" + name);
     const Checkpoint source(kStories);
     std::vector<TensorInfo> infos;
     for (const TensorView* tensor : source.tensors()) infos.push_back(*tensor);
@@ -64,19 +67,23 @@ class QuantizeModel : public testing::Test {
 std::map<std::string, std::string> contents(const std::string& directory) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    if (entry.is_regular_file()) out[entry.path().lexically_relative(directory)] = read_file(entry.path());
+    if (entry.is_regular_file())
+      out[entry.path().lexically_relative(directory)] = read_file(entry.path());
   }
   return out;
 }
 
 TEST_F(QuantizeModel, PackedAndDequantizedEnginesAgreeForEveryScheme) {
-  for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32), Scheme::int4(64, false), Scheme::int4(0),
-                               Scheme::int8(), Scheme::fp8()}) {
+  for (const Scheme& scheme :
+       {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32), Scheme::int4(64, false),
+        Scheme::int4(0), Scheme::int8(), Scheme::fp8()}) {
     options_.plan.scheme = scheme;
     options_.overwrite = true;
     run();
-    const EvalResult packed = evaluate(DecoderModel(options_.out, Engine::kPacked), windows_, nullptr);
-    const EvalResult dense = evaluate(DecoderModel(options_.out, Engine::kDequantized), windows_, nullptr);
+    const EvalResult packed =
+        evaluate(DecoderModel(options_.out, Engine::kPacked), windows_, nullptr);
+    const EvalResult dense =
+        evaluate(DecoderModel(options_.out, Engine::kDequantized), windows_, nullptr);
     EXPECT_NEAR(packed.nll, dense.nll, 1e-5) << scheme.describe();
   }
 }
@@ -91,9 +98,13 @@ TEST_F(QuantizeModel, FollowsTheTokensThroughQuantizedLayers) {
   torch::Tensor x = quantized.embed(ids);
   x = quantized.load_block(0).forward(x);
   const DecoderBlock block = quantized.load_block(1), before = original.load_block(1);
-  const torch::Tensor input = block.o_input(block.qkv_input(x)).reshape({8 * 256, 64}).to(torch::kFloat64);
-  const torch::Tensor w = before.o.weight.to(torch::kFloat64), d = w - block.o.weight.to(torch::kFloat64);
-  const double expected = (torch::matmul(input, d.t()).square().sum() / torch::matmul(input, w.t()).square().sum()).item<double>();
+  const torch::Tensor input =
+      block.o_input(block.qkv_input(x)).reshape({8 * 256, 64}).to(torch::kFloat64);
+  const torch::Tensor w = before.o.weight.to(torch::kFloat64),
+                      d = w - block.o.weight.to(torch::kFloat64);
+  const double expected =
+      (torch::matmul(input, d.t()).square().sum() / torch::matmul(input, w.t()).square().sum())
+          .item<double>();
   bool found = false;
   for (const LayerResult& layer : report.layers) {
     if (layer.name != "model.layers.1.self_attn.o_proj") continue;
@@ -117,7 +128,8 @@ TEST_F(QuantizeModel, SameInputGivesTheSameBytesOnAnyNumberOfThreads) {
 
 TEST_F(QuantizeModel, CopiesOtherFilesAndWritesTheConfig) {
   run();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json",
+                           "special_tokens_map.json"}) {
     EXPECT_EQ(read_file(options_.out + "/" + name), read_file(kStories + "/" + name));
   }
   const Json config = read_json_file(options_.out + "/config.json");
@@ -173,7 +185,10 @@ TEST_F(QuantizeModel, WeightThatIsNotFiniteIsFoundBeforeAnythingIsWritten) {
     run(model);
     FAIL();
   } catch (const NumericalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("model.layers.4.mlp.up_proj.weight has a value that is not finite at row 3, column 5"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "model.layers.4.mlp.up_proj.weight has a value that is not finite at row 3, column 5"));
   }
   EXPECT_FALSE(fs::exists(options_.out));
 }
@@ -181,7 +196,8 @@ TEST_F(QuantizeModel, WeightThatIsNotFiniteIsFoundBeforeAnythingIsWritten) {
 TEST_F(QuantizeModel, ActivationThatOverflowsNamesLayerAndSample) {
   const std::string model = copy_with([](const TensorInfo& tensor, std::vector<float>& values) {
     // down_proj, which takes the overflowing products, is kept (172 inputs); the next layer tells.
-    if (tensor.name == "model.layers.0.mlp.gate_proj.weight" || tensor.name == "model.layers.0.mlp.up_proj.weight") {
+    if (tensor.name == "model.layers.0.mlp.gate_proj.weight" ||
+        tensor.name == "model.layers.0.mlp.up_proj.weight") {
       for (float& v : values) v *= 3e37f;
     }
   });
@@ -189,10 +205,12 @@ TEST_F(QuantizeModel, ActivationThatOverflowsNamesLayerAndSample) {
     run(model);
     FAIL();
   } catch (const NumericalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("model.layers.1.self_attn.q_proj: its inputs are not finite from calibration sample 0 on"));
+    EXPECT_THAT(error.what(), HasSubstr("model.layers.1.self_attn.q_proj: its inputs are not "
+                                        "finite from calibration sample 0 on"));
   }
   EXPECT_FALSE(fs::exists(options_.out));
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);  // only the copy
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()),
+            1);  // only the copy
 }
 
 TEST_F(QuantizeModel, DeadInputsAreReported) {
@@ -200,11 +218,12 @@ TEST_F(QuantizeModel, DeadInputsAreReported) {
     if (tensor.name == "model.layers.1.input_layernorm.weight") values[7] = values[9] = 0;
   });
   for (const LayerResult& layer : run(model).layers) {
-    EXPECT_EQ(layer.dead_inputs, layer.name.find("layers.1.self_attn.q_proj") != std::string::npos ||
-                                         layer.name.find("layers.1.self_attn.k_proj") != std::string::npos ||
-                                         layer.name.find("layers.1.self_attn.v_proj") != std::string::npos
-                                     ? 2
-                                     : 0)
+    EXPECT_EQ(layer.dead_inputs,
+              layer.name.find("layers.1.self_attn.q_proj") != std::string::npos ||
+                      layer.name.find("layers.1.self_attn.k_proj") != std::string::npos ||
+                      layer.name.find("layers.1.self_attn.v_proj") != std::string::npos
+                  ? 2
+                  : 0)
         << layer.name;
   }
 }
@@ -222,7 +241,7 @@ TEST_F(QuantizeModel, RefusesWhatCannotWorkBeforehand) {
   EXPECT_FALSE(fs::exists(options_.out));
   options_.dry_run = false;
   run();
-  EXPECT_THROW(run(), UsageError);             // not empty
+  EXPECT_THROW(run(), UsageError);                    // not empty
   EXPECT_THROW(run(options_.out), UnsupportedError);  // quantized already
 }
 

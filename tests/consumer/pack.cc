@@ -11,9 +11,11 @@ int main() {
   std::vector<float> weight(rows * cols), x(cols, 1.0f), out(rows);
   for (size_t i = 0; i < weight.size(); ++i) weight[i] = std::sin(static_cast<float>(i));
   const curvq::Scheme scheme = curvq::Scheme::nvfp4();
-  const auto packed = curvq::quantize_rtn(weight.data(), rows, cols, scheme, curvq::max_abs(weight.data(), rows * cols));
+  const auto packed = curvq::quantize_rtn(weight.data(), rows, cols, scheme,
+                                          curvq::max_abs(weight.data(), rows * cols));
   {
-    curvq::SafetensorsWriter writer("packed.safetensors", curvq::compressed_tensors_infos("layer", scheme, rows, cols));
+    curvq::SafetensorsWriter writer("packed.safetensors",
+                                    curvq::compressed_tensors_infos("layer", scheme, rows, cols));
     for (const auto& tensor : curvq::compressed_tensors_pack("layer", packed)) {
       writer.write(tensor.name, tensor.data.data(), static_cast<int64_t>(tensor.data.size()));
     }
@@ -25,7 +27,8 @@ int main() {
   double worst = 0;
   for (int64_t r = 0; r < rows; ++r) {
     double sum = 0, magnitude = 0;
-    for (int64_t c = 0; c < cols; ++c) sum += weight[r * cols + c], magnitude += std::abs(weight[r * cols + c]);
+    for (int64_t c = 0; c < cols; ++c)
+      sum += weight[r * cols + c], magnitude += std::abs(weight[r * cols + c]);
     worst = std::max(worst, std::abs(out[r] - sum) / magnitude);
   }
   std::printf("largest error %.4f\n", worst);

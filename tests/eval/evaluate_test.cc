@@ -53,7 +53,8 @@ TEST(Evaluate, PerplexityEqualsTransformersLogits) {
 
 TEST(Evaluate, ReferenceEqualToModelHasNoDivergence) {
   const DecoderModel model(kModels + "llama_gqa_tied");
-  const TokenWindows windows = load_token_windows(kModels + "llama_gqa_tied/logits.safetensors", nullptr, {});
+  const TokenWindows windows =
+      load_token_windows(kModels + "llama_gqa_tied/logits.safetensors", nullptr, {});
   const EvalResult result = evaluate(model, windows, &model);
   EXPECT_EQ(result.kl_mean, 0.0);
   EXPECT_EQ(result.top1_agreement, 1.0);

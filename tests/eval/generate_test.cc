@@ -23,7 +23,8 @@ TEST(Generate, GreedyTextEqualsTheKnownOne) {
   std::vector<int32_t> ids = reference.at("prompt_ids");
   const std::vector<int32_t> streamed_from = ids;
   std::vector<int32_t> streamed = ids;
-  const GenerateResult result = generate(stories(), ids, options, [&](int32_t id) { streamed.push_back(id); });
+  const GenerateResult result =
+      generate(stories(), ids, options, [&](int32_t id) { streamed.push_back(id); });
   ids.insert(ids.end(), result.ids.begin(), result.ids.end());
   EXPECT_EQ(ids, expected);
   EXPECT_EQ(streamed, expected);
@@ -45,7 +46,9 @@ TEST(Generate, SamplingFollowsTheModelsDistribution) {
   }
   for (size_t i = 0; i < counts.size(); ++i) {
     const double expected = p[i].item<double>();
-    EXPECT_NEAR(counts[i] / double(draws), expected, 5 * std::sqrt(expected * (1 - expected) / draws) + 1e-3) << i;
+    EXPECT_NEAR(counts[i] / double(draws), expected,
+                5 * std::sqrt(expected * (1 - expected) / draws) + 1e-3)
+        << i;
   }
 }
 
@@ -67,7 +70,8 @@ TEST(Generate, StopsAtAStopIdAndAtTheLastPosition) {
   const auto model = stories();
   GenerateOptions options;
   options.max_new_tokens = 10000;
-  EXPECT_EQ(generate(model, {1}, options).ids.size(), 512u);  // 511 more fit behind the prompt, one comes of the last
+  EXPECT_EQ(generate(model, {1}, options).ids.size(),
+            512u);  // 511 more fit behind the prompt, one comes of the last
   options.stop_ids = {261};
   const GenerateResult result = generate(model, {1}, options);
   EXPECT_TRUE(result.stopped);
@@ -81,8 +85,9 @@ TEST(Generate, RejectsBadInput) {
   EXPECT_THROW(generate(model, {-1}, {}), UsageError);
   EXPECT_THROW(generate(model, std::vector<int32_t>(513, 1), {}), UsageError);
   for (const auto& change : std::vector<std::function<void(GenerateOptions&)>>{
-           [](GenerateOptions& o) { o.temperature = -1; }, [](GenerateOptions& o) { o.temperature = NAN; },
-           [](GenerateOptions& o) { o.top_p = 0; }, [](GenerateOptions& o) { o.top_p = 1.5; },
+           [](GenerateOptions& o) { o.temperature = -1; },
+           [](GenerateOptions& o) { o.temperature = NAN; }, [](GenerateOptions& o) { o.top_p = 0; },
+           [](GenerateOptions& o) { o.top_p = 1.5; },
            [](GenerateOptions& o) { o.max_new_tokens = 0; }}) {
     GenerateOptions options;
     change(options);

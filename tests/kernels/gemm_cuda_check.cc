@@ -16,7 +16,8 @@ TEST(CudaGemm, EqualsTheReferenceForAllFormats) {
   if (!cuda_available(&why)) GTEST_SKIP() << "NO CUDA DEVICE, KERNEL NOT RUN: " << why;
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32), Scheme::int4(0, false), Scheme::int8(), Scheme::fp8()}) {
+  for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32),
+                               Scheme::int4(0, false), Scheme::int8(), Scheme::fp8()}) {
     const int64_t n = 37, k = scheme.group_size == 0 ? 172 : 160;
     std::vector<float> w(n * k);
     for (float& v : w) v = normal(random);
@@ -33,8 +34,10 @@ TEST(CudaGemm, EqualsTheReferenceForAllFormats) {
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
           double magnitude = 0;
-          for (int64_t l = 0; l < k; ++l) magnitude += std::abs(double(x[i * k + l]) * dense[j * k + l]);
-          ASSERT_NEAR(out[i * n + j], reference[i * n + j], (k + 2) * 0x1p-24 * magnitude) << scheme.describe();
+          for (int64_t l = 0; l < k; ++l)
+            magnitude += std::abs(double(x[i * k + l]) * dense[j * k + l]);
+          ASSERT_NEAR(out[i * n + j], reference[i * n + j], (k + 2) * 0x1p-24 * magnitude)
+              << scheme.describe();
         }
       }
     }
@@ -46,7 +49,8 @@ TEST(CudaGemm, WithoutADeviceItIsAnErrorThatSaysSo) {
   if (cuda_available(&why)) GTEST_SKIP() << "there is a device";
   EXPECT_FALSE(why.empty());
   const std::vector<float> w(64, 1.0f);
-  EXPECT_THROW(CudaPackedWeight(quantize_rtn(w.data(), 2, 32, Scheme::mxfp4(), 1.0f)), UnsupportedError);
+  EXPECT_THROW(CudaPackedWeight(quantize_rtn(w.data(), 2, 32, Scheme::mxfp4(), 1.0f)),
+               UnsupportedError);
 }
 
 }  // namespace

@@ -92,7 +92,8 @@ TEST(QuadraticTrace, EqualsFloat64) {
     const Eigen::MatrixXd dd = d.cast<double>(), hd = h.cast<double>();
     const double expected = (dd * hd).cwiseProduct(dd).sum();
     EXPECT_NEAR(quadratic_trace(d.data(), rows, h.data(), n), expected, 1e-12 * expected);
-    EXPECT_NEAR(quadratic_trace(d.data(), rows, h.data(), n, /*cancels=*/false), expected, 1e-6 * expected);
+    EXPECT_NEAR(quadratic_trace(d.data(), rows, h.data(), n, /*cancels=*/false), expected,
+                1e-6 * expected);
   }
 }
 

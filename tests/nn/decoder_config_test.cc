@@ -16,8 +16,9 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 Json llama() {
-  return {{"model_type", "llama"}, {"vocab_size", 512}, {"hidden_size", 64}, {"intermediate_size", 172},
-          {"num_hidden_layers", 5}, {"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"rms_norm_eps", 1e-5}};
+  return {{"model_type", "llama"},    {"vocab_size", 512},      {"hidden_size", 64},
+          {"intermediate_size", 172}, {"num_hidden_layers", 5}, {"num_attention_heads", 8},
+          {"num_key_value_heads", 4}, {"rms_norm_eps", 1e-5}};
 }
 
 class Config : public testing::Test {
@@ -53,7 +54,10 @@ TEST_F(Config, ReadsWhatIsThereAndFillsInTheRest) {
 
 TEST_F(Config, ReadsBothSpellingsOfRope) {
   Json old = llama(), young = llama();
-  const Json scaling = {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 256}};
+  const Json scaling = {{"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 256}};
   old["rope_theta"] = 5e5;
   old["rope_scaling"] = scaling;
   old["rope_scaling"]["type"] = "llama3";
@@ -75,16 +79,20 @@ TEST_F(Config, AbsurdValuesAreNamed) {
     json[key] = std::move(value);
     return json;
   };
-  EXPECT_THAT(error(with("model_type", "mamba")), HasSubstr("3 " + directory_ + "/config.json: model_type \"mamba\" is not handled; handled are llama"));
+  EXPECT_THAT(error(with("model_type", "mamba")),
+              HasSubstr("3 " + directory_ +
+                        "/config.json: model_type \"mamba\" is not handled; handled are llama"));
   EXPECT_THAT(error(with("hidden_size", 0)), HasSubstr("hidden_size is 0"));
   EXPECT_THAT(error(with("num_hidden_layers", -3)), HasSubstr("num_hidden_layers is -3"));
   EXPECT_THAT(error(with("vocab_size", 1e18)), testing::StartsWith("3 "));
-  EXPECT_THAT(error(with("num_key_value_heads", 3)), HasSubstr("num_key_value_heads 3 does not divide num_attention_heads 8"));
+  EXPECT_THAT(error(with("num_key_value_heads", 3)),
+              HasSubstr("num_key_value_heads 3 does not divide num_attention_heads 8"));
   EXPECT_THAT(error(with("head_dim", 7)), HasSubstr("head_dim is 7"));
   EXPECT_THAT(error(with("hidden_act", "mish")), HasSubstr("hidden_act \"mish\""));
   EXPECT_THAT(error(with("rms_norm_eps", -1)), HasSubstr("rms_norm_eps is -1"));
   EXPECT_THAT(error(with("hidden_size", "64")), HasSubstr("hidden_size"));
-  EXPECT_THAT(error(with("rope_scaling", {{"rope_type", "yarn"}})), HasSubstr("rope scaling \"yarn\""));
+  EXPECT_THAT(error(with("rope_scaling", {{"rope_type", "yarn"}})),
+              HasSubstr("rope scaling \"yarn\""));
   EXPECT_THAT(error(with("rope_theta", 0)), HasSubstr("rope_theta is 0"));
   Json missing = llama();
   missing.erase("vocab_size");
@@ -107,13 +115,16 @@ TEST_F(Config, ShapesAgainstTensorsAreChecked) {
     DecoderModel{directory_};
     FAIL();
   } catch (const FormatError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("model.layers.0.mlp.gate_proj.weight has shape [172, 64], config.json makes it [176, 64]"));
+    EXPECT_THAT(error.what(), HasSubstr("model.layers.0.mlp.gate_proj.weight has shape [172, 64], "
+                                        "config.json makes it [176, 64]"));
   }
 }
 
 TEST(FusedGroupKey, IsEqualForLayersThatLoadersFuse) {
-  EXPECT_EQ(fused_group_key("model.layers.0.self_attn.q_proj"), fused_group_key("model.layers.0.self_attn.v_proj"));
-  EXPECT_NE(fused_group_key("model.layers.0.self_attn.q_proj"), fused_group_key("model.layers.1.self_attn.q_proj"));
+  EXPECT_EQ(fused_group_key("model.layers.0.self_attn.q_proj"),
+            fused_group_key("model.layers.0.self_attn.v_proj"));
+  EXPECT_NE(fused_group_key("model.layers.0.self_attn.q_proj"),
+            fused_group_key("model.layers.1.self_attn.q_proj"));
   EXPECT_EQ(fused_group_key("a.gate_proj"), fused_group_key("a.up_proj"));
   EXPECT_EQ(fused_group_key("a.o_proj"), "a.o_proj");
   EXPECT_EQ(fused_group_key("q_proj"), fused_group_key("k_proj"));

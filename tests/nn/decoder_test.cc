@@ -15,7 +15,8 @@ const std::string kModels = std::string(CURVQ_TEST_DATA) + "/models/";
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
-    if (std::filesystem::exists(entry.path() / "logits.safetensors")) names.push_back(entry.path().filename());
+    if (std::filesystem::exists(entry.path() / "logits.safetensors"))
+      names.push_back(entry.path().filename());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -68,7 +69,9 @@ TEST_P(DecoderLogits, StepByStepWithACacheEqualsTheWholeWindow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderLogits, testing::ValuesIn(model_names()),
-                         [](const testing::TestParamInfo<std::string>& info) { return info.param; });
+                         [](const testing::TestParamInfo<std::string>& info) {
+                           return info.param;
+                         });
 
 TEST(DecoderModels, CoverTheKindsOfCheckpoints) { EXPECT_GE(model_names().size(), 6u); }
 

@@ -58,7 +58,7 @@ struct GptqResult {
 // The result does not depend on the number of threads. Deviations from the paper: the Cholesky
 // factor of the inverse comes from one factorisation of the reversed Hessian; dead inputs keep
 // their weights (rounded to nearest) and do not enter the damping.
-GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid, const GptqOptions& options,
-                const std::string& layer);
+GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
+                const GptqOptions& options, const std::string& layer);
 
 }  // namespace curvq

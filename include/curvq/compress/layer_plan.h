@@ -21,7 +21,8 @@ struct SchemeRule {
   std::string pattern;
   std::optional<Scheme> scheme;  // nullopt: keep ("PATTERN = keep")
 
-  // Keys: group-size, symmetric (true|false), scale-rule, mx-rule. Throws UsageError naming the rule.
+  // Keys: group-size, symmetric (true|false), scale-rule, mx-rule. Throws UsageError naming the
+  // rule.
   static SchemeRule parse(const std::string& text, const Scheme& defaults);
 };
 
@@ -52,6 +53,7 @@ bool pattern_matches(const std::string& pattern, const std::string& name);
 // Float scales take the layer's own dtype (F64: F32), and so does kCompressedTensors' arithmetic.
 // Throws UsageError for a pattern that matches no layer (with names that exist), a group that does
 // not divide under kError, and if nothing at all would be quantized.
-std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers, const PlanOptions& options);
+std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
+                                      const PlanOptions& options);
 
 }  // namespace curvq

@@ -21,7 +21,7 @@ enum class Capture { kSequential, kFloat };
 // One linear layer's rounding problem.
 struct LayerProblem {
   std::string name;
-  const float* weight = nullptr;   // [rows, cols], row-major, finite
+  const float* weight = nullptr;  // [rows, cols], row-major, finite
   int64_t rows = 0, cols = 0;
   const float* hessian = nullptr;  // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
   float tensor_amax = 0;           // see make_scale_grid
@@ -31,7 +31,7 @@ struct LayerProblem {
 // What became of a layer.
 struct LayerResult {
   std::string name;
-  std::string scheme;        // Scheme::describe(), "" if kept
+  std::string scheme;  // Scheme::describe(), "" if kept
   int64_t rows = 0, cols = 0;
   double bits_per_weight = 0;
   // tr((W - Q) H (W - Q)^T) / tr(W H W^T) in float64 with the undamped H; without one, or where the
@@ -40,33 +40,33 @@ struct LayerResult {
   double damping = 0;
   int64_t dead_inputs = 0;
   double seconds = 0;
-  std::string note;          // anything a user should know; empty if all went as asked
+  std::string note;  // anything a user should know; empty if all went as asked
 };
 
 // Rounds one layer. Throws NumericalError as gptq() and make_scale_grid() do.
-QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method, const GptqOptions& gptq_options,
-                               LayerResult& result);
+QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method,
+                               const GptqOptions& gptq_options, LayerResult& result);
 
 struct QuantizeOptions {
   std::string out;
   bool overwrite = false;
-  bool dry_run = false;              // plan and check only; nothing is written
+  bool dry_run = false;  // plan and check only; nothing is written
   Method method = Method::kGptq;
   Capture capture = Capture::kSequential;
   GptqOptions gptq;
   PlanOptions plan;
   int64_t max_shard_bytes = int64_t{5} << 30;
-  int64_t max_memory_bytes = 0;      // 0: no limit
+  int64_t max_memory_bytes = 0;  // 0: no limit
 
   void validate() const;
 };
 
 struct QuantizeReport {
-  std::vector<LayerResult> layers;   // in the order of the model
-  std::vector<PlannedLayer> kept;    // layers left as they are, with the reason
-  int64_t original_bytes = 0, stored_bytes = 0;      // all tensors
+  std::vector<LayerResult> layers;                     // in the order of the model
+  std::vector<PlannedLayer> kept;                      // layers left as they are, with the reason
+  int64_t original_bytes = 0, stored_bytes = 0;        // all tensors
   int64_t quantized_weights = 0, quantized_bytes = 0;  // of the quantized layers
-  int64_t predicted_peak_bytes = 0;  // of tensors in memory, without libraries
+  int64_t predicted_peak_bytes = 0;                    // of tensors in memory, without libraries
   int64_t calibration_tokens = 0;
   double capture_seconds = 0, solve_seconds = 0, total_seconds = 0;
 };

@@ -23,11 +23,12 @@ struct GenerateOptions {
 struct GenerateResult {
   std::vector<int32_t> ids;  // new ones only
   double prefill_seconds = 0, decode_seconds = 0;
-  bool stopped = false;      // a stop id came
+  bool stopped = false;  // a stop id came
 };
 
 // `on_token` (may be empty) is called with each new id. Deterministic for a seed.
-GenerateResult generate(std::shared_ptr<const DecoderModel> model, const std::vector<int32_t>& prompt,
-                        const GenerateOptions& options, const std::function<void(int32_t)>& on_token = {});
+GenerateResult generate(std::shared_ptr<const DecoderModel> model,
+                        const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                        const std::function<void(int32_t)>& on_token = {});
 
 }  // namespace curvq

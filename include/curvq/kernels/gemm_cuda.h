@@ -1,4 +1,5 @@
-// packed_gemm on a CUDA device. There in builds with CURVQ_CUDA=ON only (target curvq::kernels_cuda).
+// packed_gemm on a CUDA device. There in builds with CURVQ_CUDA=ON only (target
+// curvq::kernels_cuda).
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ bool cuda_available(std::string* why = nullptr);
 // A packed weight in device memory. Not thread-safe.
 class CudaPackedWeight {
  public:
-  // Uploads codes, scales and zero points. Throws UnsupportedError without a device, ResourceError if
-  // device memory does not suffice.
+  // Uploads codes, scales and zero points. Throws UnsupportedError without a device, ResourceError
+  // if device memory does not suffice.
   explicit CudaPackedWeight(const QuantizedMatrix& weight);
   ~CudaPackedWeight();
   CudaPackedWeight(const CudaPackedWeight&) = delete;

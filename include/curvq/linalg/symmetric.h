@@ -17,9 +17,9 @@ void mirror_lower(float* matrix, int64_t n);
 
 // Result of inverse_cholesky.
 struct InverseCholesky {
-  std::vector<float> upper;  // [n, n] row-major, zero below the diagonal; empty on failure
+  std::vector<float> upper;    // [n, n] row-major, zero below the diagonal; empty on failure
   int64_t failed_column = -1;  // first column whose pivot was not positive, -1 if none
-  bool used_double = false;  // the float32 factorisation failed, the float64 one succeeded
+  bool used_double = false;    // the float32 factorisation failed, the float64 one succeeded
 };
 
 // U upper triangular with U^T U = (H + damping I)^-1, from one Cholesky factorisation of H with
@@ -33,6 +33,7 @@ InverseCholesky inverse_cholesky(const float* h, int64_t n, double damping);
 //   cancels  D was chosen to lie where H is small (an error after GPTQ): all in float64. Otherwise
 //            products are float32 and only their sum float64, which is right to about 1e-7 for a D
 //            that knows nothing of H, at half the cost.
-double quadratic_trace(const float* d, int64_t rows, const float* h, int64_t n, bool cancels = true);
+double quadratic_trace(const float* d, int64_t rows, const float* h, int64_t n,
+                       bool cancels = true);
 
 }  // namespace curvq

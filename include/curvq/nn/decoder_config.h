@@ -63,8 +63,8 @@ bool is_known_family(const std::string& model_type);
 std::vector<std::string> known_families();
 
 // Names of layers that loaders fuse and that therefore share one NVFP4 tensor scale, found by
-// their names alone ("...q_proj", "...k_proj", "...v_proj"; "...gate_proj", "...up_proj"): maps each name
-// to a key that is equal for layers of one group.
+// their names alone ("...q_proj", "...k_proj", "...v_proj"; "...gate_proj", "...up_proj"): maps
+// each name to a key that is equal for layers of one group.
 std::string fused_group_key(const std::string& linear_name);
 
 }  // namespace curvq

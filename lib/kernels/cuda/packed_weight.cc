@@ -14,7 +14,9 @@ void check(const std::string& problem, const char* what) {
 // Device memory of its own.
 class Buffer {
  public:
-  explicit Buffer(int64_t bytes) { check(cuda::allocate(&pointer_, bytes), "allocating device memory"); }
+  explicit Buffer(int64_t bytes) {
+    check(cuda::allocate(&pointer_, bytes), "allocating device memory");
+  }
   Buffer(const void* host, int64_t bytes) : Buffer(bytes) {
     check(cuda::copy_to_device(pointer_, host, bytes), "copying to the device");
   }
@@ -34,9 +36,12 @@ std::unique_ptr<Buffer> upload(const std::vector<T>& values) {
 
 cuda::Element element_of(const Scheme& scheme) {
   switch (scheme.element) {
-    case ElementType::kE2M1: return cuda::kE2M1;
-    case ElementType::kE4M3: return cuda::kE4M3;
-    case ElementType::kInt: return cuda::kInt;
+    case ElementType::kE2M1:
+      return cuda::kE2M1;
+    case ElementType::kE4M3:
+      return cuda::kE4M3;
+    case ElementType::kInt:
+      return cuda::kInt;
   }
   throw std::logic_error("element type");
 }
@@ -54,33 +59,37 @@ struct CudaPackedWeight::Impl {
   cuda::PackedView view;
 };
 
-CudaPackedWeight::CudaPackedWeight(const QuantizedMatrix& weight) : impl_(std::make_unique<Impl>()) {
+CudaPackedWeight::CudaPackedWeight(const QuantizedMatrix& weight)
+    : impl_(std::make_unique<Impl>()) {
   std::string why;
   if (!cuda_available(&why)) throw UnsupportedError("cuda: " + why);
   const ScaleGrid& grid = weight.grid;
   impl_->codes = upload(weight.codes);
   impl_->scales = upload(grid.scales);
   if (!grid.zero_points.empty()) impl_->zero_points = upload(grid.zero_points);
-  impl_->view = {static_cast<const uint8_t*>(impl_->codes->get()),
-                 static_cast<const float*>(impl_->scales->get()),
-                 impl_->zero_points ? static_cast<const int8_t*>(impl_->zero_points->get()) : nullptr,
-                 grid.rows,
-                 grid.cols,
-                 weight.row_bytes,
-                 grid.groups,
-                 grid.scheme.group_size,
-                 element_of(grid.scheme),
-                 grid.scheme.bits};
+  impl_->view = {
+      static_cast<const uint8_t*>(impl_->codes->get()),
+      static_cast<const float*>(impl_->scales->get()),
+      impl_->zero_points ? static_cast<const int8_t*>(impl_->zero_points->get()) : nullptr,
+      grid.rows,
+      grid.cols,
+      weight.row_bytes,
+      grid.groups,
+      grid.scheme.group_size,
+      element_of(grid.scheme),
+      grid.scheme.bits};
 }
 
 CudaPackedWeight::~CudaPackedWeight() = default;
 
 void CudaPackedWeight::multiply(const float* x, int64_t m, float* out) const {
-  if (m < 0 || (m > 0 && (x == nullptr || out == nullptr))) throw UsageError("cuda gemm: negative m or a null pointer");
+  if (m < 0 || (m > 0 && (x == nullptr || out == nullptr)))
+    throw UsageError("cuda gemm: negative m or a null pointer");
   const int64_t out_bytes = m * impl_->view.rows * static_cast<int64_t>(sizeof(float));
   const Buffer device_x(x, m * impl_->view.cols * static_cast<int64_t>(sizeof(float)));
   const Buffer device_out(out_bytes);
-  check(cuda::gemm(impl_->view, static_cast<const float*>(device_x.get()), m, static_cast<float*>(device_out.get())),
+  check(cuda::gemm(impl_->view, static_cast<const float*>(device_x.get()), m,
+                   static_cast<float*>(device_out.get())),
         "the kernel");
   check(cuda::copy_to_host(out, device_out.get(), out_bytes), "copying from the device");
 }
