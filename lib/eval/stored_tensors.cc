@@ -26,7 +26,9 @@ std::string packed_layer(const Checkpoint& checkpoint, const TensorView& tensor)
   if (!packed.empty()) return packed;
   const std::string plain = layer(".weight");
   const bool eight_bits = tensor.dtype == DType::kF8E4M3 || tensor.dtype == DType::kI8;
-  return eight_bits && checkpoint.find(plain + ".weight_scale") ? plain : "";
+  const bool is_layer = eight_bits && checkpoint.find(plain + ".weight_scale") &&
+                        !checkpoint.find(plain + ".weight_packed");
+  return is_layer ? plain : "";
 }
 
 std::optional<Scheme> infer_integers(const TensorView& packed, const TensorView& scale,
@@ -159,11 +161,15 @@ void StoredTensors::add_quantized(const std::string& layer, const Scheme& scheme
     codes = checkpoint_->find(tensor.name);
     tensor.parts.insert(tensor.parts.begin(), codes);
   }
+  const int64_t per_element = static_cast<int64_t>(dtype_bytes(codes->dtype)) * 8 / scheme.bits;
+  tensor.shape = {codes->shape[0], codes->shape[1] * per_element};
   const TensorView* shape = checkpoint_->find(layer + ".weight_shape");
-  tensor.shape = {codes->shape[0],
-                  codes->shape[1] * int64_t(dtype_bytes(codes->dtype)) * 8 / scheme.bits};
   if (shape && shape->dtype == DType::kI64 && shape->num_elements() == 2) {
-    std::memcpy(tensor.shape.data(), shape->data, 2 * sizeof(int64_t));
+    int64_t sizes[2];
+    std::memcpy(sizes, shape->data, sizeof(sizes));
+    // The last word of a row may be partly filled; anything else would be a lie.
+    const int64_t spare = sizes[1] > 0 ? tensor.shape[1] - sizes[1] : -1;
+    if (spare >= 0 && spare < per_element) tensor.shape[1] = sizes[1];
   }
   tensors_.push_back(std::move(tensor));
 }
@@ -190,6 +196,11 @@ StoredTensors::Reader::Reader(const StoredTensors& tensors, const StoredTensor& 
 void StoredTensors::Reader::read(int64_t begin, int64_t end, float* out) const {
   if (!matrix_) {
     const TensorView& view = *tensor_.parts[0];
+    if (view.dtype == DType::kBool) {
+      for (int64_t i = begin; i < end; ++i)
+        *out++ = static_cast<float>(view.data[i] != std::byte{0});
+      return;
+    }
     convert_to_f32(view.dtype, view.data + begin * dtype_bytes(view.dtype), end - begin, out);
     return;
   }

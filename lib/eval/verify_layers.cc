@@ -244,7 +244,8 @@ void check_fused_layers(Context* context) {
   std::map<std::string, std::vector<Member>> groups;
   for (const QuantizedLayer& layer : context->layers) {
     Member member{layer.name, layer.scheme.describe()};
-    if (const TensorView* scale = context->find(layer.name + ".weight_global_scale")) {
+    if (layer.scheme.scale_type == ScaleType::kE4M3) {
+      const TensorView* scale = context->find(layer.name + ".weight_global_scale");
       convert_to_f32(scale->dtype, scale->data, 1, &member.global_divisor);
     }
     groups[fused_group_key(layer.name)].push_back(member);

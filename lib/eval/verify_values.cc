@@ -132,9 +132,10 @@ void check_values(Context* context) {
     } else {
       scan_floats(context, scale, true);
     }
-    if (const TensorView* global = context->find(layer.name + ".weight_global_scale")) {
-      begin(*global);
-      scan_floats(context, *global, true);
+    if (layer.scheme.scale_type == ScaleType::kE4M3) {
+      const TensorView& global = *context->find(layer.name + ".weight_global_scale");
+      begin(global);
+      scan_floats(context, global, true);
     }
     const TensorView* codes = context->find(layer.name + ".weight");
     if (codes && codes->dtype == DType::kF8E4M3) {

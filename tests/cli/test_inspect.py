@@ -1,10 +1,11 @@
 """curvq inspect."""
 
 import math
+import struct
 import unittest
 
 from quantized import LAYOUTS, quantized_copy
-from support import MODELS, CliTest, edit_json, read_safetensors
+from support import MODELS, CliTest, edit_json, edit_tensors, read_safetensors
 
 
 class Inspect(CliTest):
@@ -73,6 +74,19 @@ class Inspect(CliTest):
         self.assertIn("up_proj.weight_packed", result.stdout)
         self.assertIn("warning: ", result.stderr)
         self.assertIn("gptq", result.stderr)
+
+    def test_weight_shape_that_lies(self):
+        model, _ = quantized_copy(self.dir / "model", "int4")
+        name = "model.layers.0.mlp.up_proj.weight"
+
+        def change(tensors):
+            tensors[name + "_shape"][2] = struct.pack("<2q", -1, 1 << 62)
+
+        edit_tensors(model, change)
+        for path in [model, model / "model.safetensors"]:
+            tensors = self.run_json("inspect", path)["results"]["tensors"]
+            shapes = {t["name"]: t["shape"] for t in tensors}
+            self.assertEqual(shapes.get(name, shapes.get(name + "_packed"))[0], 128)
 
     def test_no_hash(self):
         value = self.run_json("inspect", MODELS / "llama_gqa_tied", "--no-hash")

@@ -70,6 +70,12 @@ class StoredTensorsTest : public testing::Test {
     plain.data.resize(12);
     std::memcpy(plain.data.data(), plain_.data(), 12);
     tensors.push_back(plain);
+    TensorData truth;
+    truth.name = "truth";
+    truth.dtype = DType::kBool;
+    truth.shape = {2};
+    truth.data = {std::byte{0}, std::byte{1}};
+    tensors.push_back(truth);
     SafetensorsWriter writer(path_, std::vector<TensorInfo>(tensors.begin(), tensors.end()));
     for (const TensorData& tensor : tensors) {
       writer.write(tensor.name, tensor.data.data(), static_cast<int64_t>(tensor.data.size()));
@@ -86,7 +92,7 @@ class StoredTensorsTest : public testing::Test {
 
 TEST_F(StoredTensorsTest, ListsLayersWithTheirSchemesAndSizes) {
   const StoredTensors stored(path_);
-  ASSERT_EQ(stored.tensors().size(), matrices_.size() + 1);
+  ASSERT_EQ(stored.tensors().size(), matrices_.size() + 2);
   int64_t bytes = 0;
   for (const auto& [name, matrix] : matrices_) {
     const StoredTensor* tensor = stored.find(name);
@@ -98,7 +104,7 @@ TEST_F(StoredTensorsTest, ListsLayersWithTheirSchemesAndSizes) {
   }
   int64_t file_bytes = 0;
   for (const TensorView* view : stored.checkpoint().tensors()) file_bytes += view->num_bytes();
-  EXPECT_EQ(bytes + 12, file_bytes);
+  EXPECT_EQ(bytes + 12 + 2, file_bytes);
   EXPECT_FALSE(stored.find("norm.weight")->scheme);
   EXPECT_EQ(stored.find("norm"), nullptr);
 }
@@ -121,6 +127,8 @@ TEST_F(StoredTensorsTest, ReadsAnyRangeOfElements) {
   std::vector<float> values(2);
   StoredTensors::Reader(stored, *stored.find("norm.weight")).read(1, 3, values.data());
   EXPECT_EQ(values, (std::vector<float>{plain_[1], plain_[2]}));
+  StoredTensors::Reader(stored, *stored.find("truth")).read(0, 2, values.data());
+  EXPECT_EQ(values, (std::vector<float>{0, 1}));
 }
 
 }  // namespace

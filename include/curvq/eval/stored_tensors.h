@@ -50,7 +50,7 @@ class StoredTensors {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(const std::string& name) const;
 
-  // Elements of one tensor as float32, piece by piece; only packed weights are held as a whole.
+  // Elements of one tensor as float32 (BOOL as 0 and 1), piece by piece; only packed weights are held as a whole.
   class Reader {
    public:
     // Throws FormatError if the parts of a quantized layer do not fit together.
