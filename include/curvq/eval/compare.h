@@ -35,8 +35,8 @@ struct Comparison {
   std::vector<std::string> only_in_a, only_in_b;
   std::vector<ShapeMismatch> shape_mismatches;
   int64_t num_identical = 0;
-  TensorError total;           // as if all compared tensors were one
-  TensorError quantized;       // the same over tensors that are quantized in a or in b
+  TensorError total;      // as if all compared tensors were one
+  TensorError quantized;  // the same over tensors that are quantized in a or in b
 };
 
 // Compares model directories or bare .safetensors files; quantized layers are dequantized and
