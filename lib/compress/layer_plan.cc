@@ -1,13 +1,11 @@
 #include "curvq/compress/layer_plan.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
-#include <regex>
 #include <sstream>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/core/pattern.h"
 
 namespace curvq {
 namespace {
@@ -31,16 +29,6 @@ std::string dividing_groups(int64_t cols) {
 }
 
 }  // namespace
-
-bool pattern_matches(const std::string& pattern, const std::string& name) {
-  if (pattern.rfind("re:", 0) != 0) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-  try {
-    return std::regex_search(name, std::regex(pattern.substr(3)),
-                             std::regex_constants::match_continuous);
-  } catch (const std::regex_error& error) {
-    throw UsageError("pattern '" + pattern + "' is not a regular expression: " + error.what());
-  }
-}
 
 SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
   const auto fail = [&](const std::string& why) -> UsageError {

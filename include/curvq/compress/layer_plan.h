@@ -45,11 +45,6 @@ struct PlanOptions {
   OnIndivisible on_indivisible = OnIndivisible::kError;
 };
 
-// True if `pattern` matches the whole of `name`: a glob (*, ?, [...]), or, behind "re:", a regular
-// expression that must match from the start as Python's re.match does. Throws UsageError for a
-// bad expression.
-bool pattern_matches(const std::string& pattern, const std::string& name);
-
 // Float scales take the layer's own dtype (F64: F32), and so does kCompressedTensors' arithmetic.
 // Throws UsageError for a pattern that matches no layer (with names that exist), a group that does
 // not divide under kError, and if nothing at all would be quantized.
