@@ -10,36 +10,40 @@
 namespace curvq {
 namespace {
 
-// Inverse frequencies [head_dim / 2], in float32 as everybody computes them.
+// Inverse frequencies [head_dim / 2], computed in Float; float32 is what everybody takes for float32
+// models.
+template <typename Float>
 torch::Tensor rope_frequencies(const DecoderConfig& config) {
   const RopeConfig& rope = config.rope;
-  std::vector<float> frequencies(config.head_dim / 2);
+  std::vector<Float> frequencies(config.head_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
-    float f = 1.0f / std::pow(static_cast<float>(rope.theta), exponent);
+    const Float exponent = static_cast<Float>(2 * i) / static_cast<Float>(config.head_dim);
+    Float f = 1 / std::pow(static_cast<Float>(rope.theta), exponent);
     if (rope.scaling == RopeConfig::Scaling::kLinear) {
-      f /= static_cast<float>(rope.factor);
+      f /= static_cast<Float>(rope.factor);
     } else if (rope.scaling == RopeConfig::Scaling::kLlama3) {
       const double context = static_cast<double>(rope.original_max_positions);
       const double wavelength = 2.0 * M_PI / f;
       const double smooth = (context / wavelength - rope.low_frequency_factor) /
                             (rope.high_frequency_factor - rope.low_frequency_factor);
       if (wavelength > context / rope.low_frequency_factor) {
-        f = static_cast<float>(f / rope.factor);
+        f = static_cast<Float>(f / rope.factor);
       } else if (wavelength >= context / rope.high_frequency_factor) {
-        f = static_cast<float>((1.0 - smooth) * f / rope.factor + smooth * f);
+        f = static_cast<Float>((1.0 - smooth) * f / rope.factor + smooth * f);
       }
     }
     frequencies[i] = f;
   }
-  return torch::tensor(frequencies);
+  return torch::tensor(frequencies, torch::CppTypeToScalarType<Float>::value);
 }
 
 // Cosines and sines [length, head_dim] of positions begin, begin + 1, ...
 std::pair<torch::Tensor, torch::Tensor> rope_table(const DecoderConfig& config, int64_t begin,
-                                                   int64_t length) {
-  const torch::Tensor positions = torch::arange(begin, begin + length, torch::kFloat32);
-  const torch::Tensor half = torch::outer(positions, rope_frequencies(config));
+                                                   int64_t length, torch::ScalarType dtype) {
+  const torch::Tensor positions = torch::arange(begin, begin + length, dtype);
+  const torch::Tensor frequencies = dtype == torch::kFloat64 ? rope_frequencies<double>(config)
+                                                             : rope_frequencies<float>(config);
+  const torch::Tensor half = torch::outer(positions, frequencies);
   const torch::Tensor angles = torch::cat({half, half}, -1);
   return {angles.cos(), angles.sin()};
 }
@@ -115,7 +119,7 @@ torch::Tensor DecoderBlock::o_input(const torch::Tensor& normed, KeyValueCache* 
   const auto heads = [&](const torch::Tensor& y) {
     return y.unflatten(-1, {-1, config.head_dim}).transpose(1, 2);
   };
-  const auto [cos, sin] = rope_table(config, begin, t);
+  const auto [cos, sin] = rope_table(config, begin, t, normed.scalar_type());
   const torch::Tensor queries = apply_rope(heads(qkv[0]), cos, sin);
   torch::Tensor keys = apply_rope(heads(qkv[1]), cos, sin);
   torch::Tensor values = heads(qkv[2]);
