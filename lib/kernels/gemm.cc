@@ -1,69 +1,13 @@
 #include "curvq/kernels/gemm.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "curvq/core/error.h"
-#include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
-#include "kernels/gemm_tile.h"
+#include "kernels/gemm_path.h"
 
 namespace curvq {
 namespace {
-
-struct Path {
-  const char* name;
-  internal::GemmTile* tile;
-  bool (*supported)();
-};
-
-// Best last.
-const std::array kPaths = {
-    Path{"scalar", internal::gemm_tile_scalar, [] { return true; }},
-#if defined(__x86_64__)
-    Path{"avx2", internal::gemm_tile_avx2,
-         [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }},
-    Path{"avx512", internal::gemm_tile_avx512,
-         [] {
-           return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-         }},
-#endif
-};
-
-const Path& select_path() {
-  const char* forced = std::getenv("CURVQ_CPU");
-  const Path* best = nullptr;
-  std::string possible;
-  for (const Path& path : kPaths) {
-    if (!path.supported()) continue;
-    if (forced != nullptr && forced == std::string_view(path.name)) return path;
-    best = &path;
-    possible += (possible.empty() ? "" : ", ") + std::string(path.name);
-  }
-  if (forced == nullptr || *forced == '\0') return *best;
-  throw UsageError("CURVQ_CPU=" + std::string(forced) +
-                   " is not possible on this machine; possible: " + possible);
-}
-
-void check(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx, const void* out,
-           int64_t ldout) {
-  const int64_t n = weight.rows(), k = weight.cols();
-  if (m < 0) throw UsageError(format("packed_gemm: m is %ld; it cannot be negative", long{m}));
-  if (ldx < k || ldout < n) {
-    throw UsageError(
-        format("packed_gemm: row strides ldx %ld and ldout %ld; at least k = %ld and n = %ld",
-               long{ldx}, long{ldout}, long{k}, long{n}));
-  }
-  if ((x == nullptr && m * k > 0) || (out == nullptr && m * n > 0)) {
-    throw UsageError(std::string("packed_gemm: ") + (x == nullptr ? "x" : "out") +
-                     " is a null pointer");
-  }
-}
 
 // Weight rows that are dequantized at a time: enough to reuse x, few enough to stay in a
 // second-level cache (256 KB), and some for every thread.
@@ -78,8 +22,8 @@ int64_t rows_per_block(int64_t n, int64_t k) {
 
 void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx, float* out,
                  int64_t ldout) {
-  check(weight, x, m, ldx, out, ldout);
-  const Path& path = select_path();
+  internal::check_gemm(weight, x, m, ldx, out, ldout);
+  const internal::GemmPath& path = internal::select_gemm_path();
   const int64_t n = weight.rows(), k = weight.cols();
   if (m == 0 || n == 0) return;
   const int64_t block_rows = rows_per_block(n, k);
@@ -103,11 +47,11 @@ void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64
   }
 }
 
-const char* packed_gemm_path() { return select_path().name; }
+const char* packed_gemm_path() { return internal::select_gemm_path().name; }
 
 void packed_gemm_reference(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx,
                            double* out, int64_t ldout) {
-  check(weight, x, m, ldx, out, ldout);
+  internal::check_gemm(weight, x, m, ldx, out, ldout);
   const ScaleGrid& grid = weight.grid;
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < weight.rows(); ++j) {

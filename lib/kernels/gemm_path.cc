@@ -1,0 +1,69 @@
+#include "kernels/gemm_path.h"
+
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+
+namespace curvq::internal {
+namespace {
+
+bool always() { return true; }
+
+#if defined(__x86_64__)
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+#endif
+
+// Best last.
+const std::array kPaths = {
+    GemmPath{"scalar", gemm_tile_scalar, int16_tile_scalar, always},
+#if defined(__x86_64__)
+    GemmPath{"avx2", gemm_tile_avx2, int16_tile_avx2, has_avx2},
+    GemmPath{"avx512", gemm_tile_avx512, int16_tile_avx512, has_avx512},
+    GemmPath{"avx512_vnni", gemm_tile_avx512, int16_tile_avx512_vnni, has_avx512_vnni},
+#endif
+};
+
+}  // namespace
+
+const GemmPath& select_gemm_path() {
+  const char* forced = std::getenv("CURVQ_CPU");
+  const GemmPath* best = nullptr;
+  std::string possible;
+  for (const GemmPath& path : kPaths) {
+    if (!path.supported()) continue;
+    if (forced != nullptr && forced == std::string_view(path.name)) return path;
+    best = &path;
+    possible += (possible.empty() ? "" : ", ") + std::string(path.name);
+  }
+  if (forced == nullptr || *forced == '\0') return *best;
+  throw UsageError("CURVQ_CPU=" + std::string(forced) +
+                   " is not possible on this machine; possible: " + possible);
+}
+
+void check_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx,
+                const void* out, int64_t ldout) {
+  const int64_t n = weight.rows(), k = weight.cols();
+  if (m < 0) throw UsageError(format("packed_gemm: m is %ld; it cannot be negative", long{m}));
+  if (ldx < k || ldout < n) {
+    throw UsageError(
+        format("packed_gemm: row strides ldx %ld and ldout %ld; at least k = %ld and n = %ld",
+               long{ldx}, long{ldout}, long{k}, long{n}));
+  }
+  if ((x == nullptr && m * k > 0) || (out == nullptr && m * n > 0)) {
+    throw UsageError(std::string("packed_gemm: ") + (x == nullptr ? "x" : "out") +
+                     " is a null pointer");
+  }
+}
+
+}  // namespace curvq::internal

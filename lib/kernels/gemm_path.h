@@ -1,0 +1,27 @@
+// Which instruction set products with packed weights run on.
+#pragma once
+
+#include <cstdint>
+
+#include "curvq/formats/quantized_matrix.h"
+#include "kernels/gemm_tile.h"
+#include "kernels/int16_tile.h"
+
+namespace curvq::internal {
+
+struct GemmPath {
+  const char* name;
+  GemmTile* tile;
+  Int16Tile* int16_tile;
+  bool (*supported)();
+};
+
+// The best that this machine has, or the one that CURVQ_CPU names. Throws UsageError if that is
+// not possible here.
+const GemmPath& select_gemm_path();
+
+// Throws UsageError for sizes, strides and pointers that no product can have.
+void check_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx,
+                const void* out, int64_t ldout);
+
+}  // namespace curvq::internal
