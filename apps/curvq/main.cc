@@ -1,4 +1,6 @@
 // The program: finds the command, reads its options, runs it, and turns errors into exit codes.
+#include <malloc.h>
+
 #include <cstdio>
 #include <new>
 
@@ -118,6 +120,11 @@ int run_guarded(const std::vector<std::string>& arguments) {
 }  // namespace curvq::cli
 
 int main(int argc, char** argv) {
+#if defined(__GLIBC__)
+  // Large arrays come and go all the time; fetching each from the system anew costs page faults.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
   curvq::cli::watch_signals();
   return curvq::cli::run_guarded(std::vector<std::string>(argv + (argc > 0), argv + argc));
 }

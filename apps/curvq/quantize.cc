@@ -53,6 +53,11 @@ void declare(Options& options) {
       .add_choice("capture", {"sequential", "float"},
                   "activations from behind the quantized layers, or from the original model",
                   "sequential")
+      .add_choice(
+          "activations", {"auto", "int16", "float32"},
+          "inputs of quantized layers and of Hessians while calibrating: rounded to 16 bits "
+          "(faster), or as they are; auto: int16 with sequential, float32 with float",
+          "auto")
       .add_number("damping", "SHARE", "of the mean diagonal, added to the Hessian's", 0, 1e6, 0.01)
       .add_choice("act-order", {"static", "none"},
                   "largest Hessian diagonal first, or left to right", "static")
@@ -105,6 +110,10 @@ QuantizeOptions read_options(const Options& options) {
                                                        : OnIndivisible::kError;
   out.method = options.text("method") == "rtn" ? Method::kRtn : Method::kGptq;
   out.capture = options.text("capture") == "float" ? Capture::kFloat : Capture::kSequential;
+  const std::string activations = options.text("activations");
+  if (activations != "auto") {
+    out.activations = activations == "int16" ? Activations::kInt16 : Activations::kFloat32;
+  }
   out.gptq.damping = options.number("damping");
   out.gptq.block_size = options.integer("block-size");
   out.gptq.act_order = options.text("act-order") == "none" ? ActOrder::kNone : ActOrder::kStatic;

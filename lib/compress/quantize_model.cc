@@ -9,6 +9,8 @@
 #include "curvq/core/parallel.h"
 #include "curvq/core/progress.h"
 #include "curvq/io/atomic_output.h"
+#include "curvq/kernels/gemm.h"
+#include "curvq/kernels/gram.h"
 #include "curvq/linalg/symmetric.h"
 #include "curvq/nn/decoder.h"
 
@@ -36,7 +38,8 @@ torch::Tensor window_ids(const TokenWindows& windows) {
 // group's layers may be replaced before advance() uses them.
 class BlockActivations {
  public:
-  explicit BlockActivations(torch::Tensor residual) : residual_(std::move(residual)) {
+  BlockActivations(torch::Tensor residual, Activations activations)
+      : residual_(std::move(residual)), activations_(activations) {
     chunk_ = std::max<int64_t>(1, kChunkTokens / residual_.size(1));
   }
 
@@ -59,8 +62,10 @@ class BlockActivations {
       if (hessian == nullptr) continue;
       const int64_t k = out.size(-1);
       const torch::Tensor rows = out.contiguous();
-      accumulate_gram(rows.data_ptr<float>(), count * t, k, k, 2.0f / static_cast<float>(n * t),
-                      hessian);
+      const auto accumulate =
+          activations_ == Activations::kInt16 ? accumulate_gram_int16 : accumulate_gram;
+      accumulate(rows.data_ptr<float>(), count * t, k, k, 2.0f / static_cast<float>(n * t),
+                 hessian);
     }
     input_ = next;
   }
@@ -91,7 +96,8 @@ class BlockActivations {
 
  private:
   torch::Tensor residual_;  // [n, t, hidden]
-  torch::Tensor input_;     // [n, t, features] of the current group's layers
+  Activations activations_;
+  torch::Tensor input_;  // [n, t, features] of the current group's layers
   int64_t chunk_;
 };
 
@@ -208,7 +214,8 @@ class ModelQuantizer {
     const bool capture = options_.method == Method::kGptq;
     std::unique_ptr<BlockActivations> activations;
     if (capture)
-      activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)));
+      activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)),
+                                                       options_.calibration_activations());
     Progress progress("quantizing", static_cast<int64_t>(plan_.size()));
     for (int64_t layer = 0; layer < model_.config().num_layers; ++layer) {
       DecoderBlock block = model_.load_block(layer);
@@ -262,13 +269,23 @@ class ModelQuantizer {
     problem.scheme = *planned.scheme;
     problem.tensor_amax = amax_.at(fused_group_key(planned.name));
     LayerResult result;
-    const QuantizedMatrix matrix = quantize_layer(problem, options_.method, options_.gptq, result);
+    QuantizedMatrix matrix = quantize_layer(problem, options_.method, options_.gptq, result);
     for (const TensorData& tensor : compressed_tensors_pack(planned.name, matrix))
       writer.write(tensor);
-    if (options_.capture == Capture::kSequential)
-      dequantize(matrix, linear.weight.data_ptr<float>());
+    if (options_.capture == Capture::kSequential) use(linear, std::move(matrix));
     report_.solve_seconds += result.seconds;
     report_.layers.push_back(std::move(result));
+  }
+
+  // Lets the quantized weights compute what comes behind the layer.
+  void use(Linear& linear, QuantizedMatrix matrix) const {
+    const Activations activations = options_.calibration_activations();
+    if (activations == Activations::kFloat32 || !has_int16_path(matrix.scheme())) {
+      return dequantize(matrix, linear.weight.data_ptr<float>());
+    }
+    linear.packed = std::make_shared<const QuantizedMatrix>(std::move(matrix));
+    linear.activations = activations;
+    linear.weight = torch::Tensor();
   }
 
   void write_config(const std::string& path) const {
@@ -289,6 +306,11 @@ class ModelQuantizer {
 };
 
 }  // namespace
+
+Activations QuantizeOptions::calibration_activations() const {
+  return activations.value_or(capture == Capture::kSequential ? Activations::kInt16
+                                                              : Activations::kFloat32);
+}
 
 void QuantizeOptions::validate() const {
   gptq.validate();

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "curvq/compress/gptq.h"
 #include "curvq/compress/layer_plan.h"
 #include "curvq/io/token_windows.h"
+#include "curvq/kernels/gemm.h"
 
 namespace curvq {
 
@@ -53,12 +55,16 @@ struct QuantizeOptions {
   bool dry_run = false;  // plan and check only; nothing is written
   Method method = Method::kGptq;
   Capture capture = Capture::kSequential;
+  // Of packed layers and of Hessians during calibration; unset: 16-bit integers where capture is
+  // sequential, which takes about half the time, float32 else.
+  std::optional<Activations> activations;
   GptqOptions gptq;
   PlanOptions plan;
   int64_t max_shard_bytes = int64_t{5} << 30;
   int64_t max_memory_bytes = 0;  // 0: no limit
 
   void validate() const;
+  Activations calibration_activations() const;
 };
 
 struct QuantizeReport {

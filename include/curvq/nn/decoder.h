@@ -13,6 +13,7 @@
 
 #include "curvq/formats/quantized_matrix.h"
 #include "curvq/io/compressed_tensors.h"
+#include "curvq/kernels/gemm.h"
 #include "curvq/nn/decoder_config.h"
 
 namespace curvq {
@@ -20,9 +21,10 @@ namespace curvq {
 // y = x W^T + b, W dense float32 or packed.
 struct Linear {
   LinearInfo info;
-  torch::Tensor weight;                           // [out, in] float32; undefined when packed
-  std::shared_ptr<const QuantizedMatrix> packed;  // set when packed
-  torch::Tensor bias;                             // [out] or undefined
+  torch::Tensor weight;                             // [out, in] float32; undefined when packed
+  std::shared_ptr<const QuantizedMatrix> packed;    // set when packed
+  Activations activations = Activations::kFloat32;  // of a packed layer that has_int16_path()
+  torch::Tensor bias;                               // [out] or undefined
 
   // x [..., in] -> [..., out].
   torch::Tensor forward(const torch::Tensor& x) const;
