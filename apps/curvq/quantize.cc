@@ -46,6 +46,8 @@ void declare(Options& options) {
                 "another scheme for some layers, or keep; repeatable")
       .add_group("method")
       .add_choice("method", {"rtn", "gptq"}, "round to nearest, or GPTQ", "gptq")
+      .add_choice("preset", {"default", "best"},
+                  "best: --scale-search hessian --sweeps 2; options given beside it win", "default")
       .add_text("calibration", "FILE",
                 "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for gptq");
   add_window_options(options);
@@ -61,6 +63,13 @@ void declare(Options& options) {
       .add_number("damping", "SHARE", "of the mean diagonal, added to the Hessian's", 0, 1e6, 0.01)
       .add_choice("act-order", {"static", "none"},
                   "largest Hessian diagonal first, or left to right", "static")
+      .add_choice("scale-search", {"none", "hessian"},
+                  "scales by the format's rule, or of those near it the one whose rounded group "
+                  "adds least to the layer's error (none)")
+      .add_integer("sweeps", "N",
+                   "passes of block coordinate descent over codes (and scales, with "
+                   "--scale-search hessian) after gptq (0)",
+                   0, 1000)
       .add_integer("block-size", "N", "columns between two lazy updates", 1, int64_t{1} << 24, 128)
       .add_text("stats", "FILE",
                 "for a .safetensors MODEL: NAME.hessian, NAME.A or NAME.inputs of each layer")
@@ -117,6 +126,14 @@ QuantizeOptions read_options(const Options& options) {
   out.gptq.damping = options.number("damping");
   out.gptq.block_size = options.integer("block-size");
   out.gptq.act_order = options.text("act-order") == "none" ? ActOrder::kNone : ActOrder::kStatic;
+  const bool best = options.text("preset") == "best";
+  const std::string search = options.has("scale-search") ? options.text("scale-search")
+                             : best                      ? "hessian"
+                                                         : "none";
+  out.gptq.search_scales = out.refine.search_scales = search == "hessian";
+  out.refine.sweeps = options.has("sweeps") ? static_cast<int>(options.integer("sweeps"))
+                      : best                ? 2
+                                            : 0;
   out.max_shard_bytes = options.bytes("max-shard-size");
   if (options.has("max-memory")) out.max_memory_bytes = options.bytes("max-memory");
   return out;

@@ -4,24 +4,21 @@
 #include <cmath>
 #include <numeric>
 
+#include "compress/lanes.h"
+#include "compress/scale_candidates.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/linalg/dense.h"
 #include "curvq/linalg/symmetric.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define CURVQ_MULTIVERSION __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CURVQ_MULTIVERSION
-#endif
-
 namespace curvq {
 namespace {
 
 // Rows are independent, so a strip of them goes through all columns while its lazy block of columns
-// stays in the first-level cache (128 x 64 floats). The width is fixed so that results are.
-constexpr int64_t kStrip = 64;
+// stays in the first-level cache (128 x 64 floats).
+using internal::kStrip;
+using internal::StoredScale;
 
 void check_finite(const float* h, int64_t n, const std::string& layer) {
   int64_t bad = 0, first = -1;
@@ -37,17 +34,6 @@ void check_finite(const float* h, int64_t n, const std::string& layer) {
   }
 }
 
-// y[i] -= a x[i].
-CURVQ_MULTIVERSION void subtract_scaled(float* y, float a, const float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] -= a * x[i];
-}
-
-// error[i] = (w[i] - rounded[i]) * inverse.
-CURVQ_MULTIVERSION void scaled_error(float* error, const float* w, const float* rounded,
-                                     float inverse, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) error[i] = (w[i] - rounded[i]) * inverse;
-}
-
 // Row-major [rows, groups] to [groups, rows].
 template <typename T>
 std::vector<T> transposed(const std::vector<T>& values, int64_t rows, int64_t groups) {
@@ -57,6 +43,96 @@ std::vector<T> transposed(const std::vector<T>& values, int64_t rows, int64_t gr
     for (int64_t g = 0; g < groups; ++g) out[g * rows + r] = values[r * groups + g];
   }
   return out;
+}
+
+// [groups, rows] back to row-major [rows, groups].
+template <typename T>
+void transpose_back(const std::vector<T>& values, int64_t rows, int64_t groups,
+                    std::vector<T>& out) {
+  for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i)
+    out[i] = values[i % groups * rows + i / groups];
+}
+
+// Chooses scales [count] of a group's rows: of all candidates, the one with which GPTQ inside the
+// group leaves the smallest sum of e^2, which is what the group adds to the objective.
+//   w      [size, kStrip] the group's columns in the order of rounding
+//   upper  the group's block of U, row stride ldu
+class GroupScaleSearch {
+ public:
+  GroupScaleSearch(const Scheme& scheme, const internal::ScaleCandidates& candidates, int64_t size)
+      : scheme_(scheme),
+        candidates_(candidates),
+        size_(size),
+        columns_(size * kStrip),
+        error_(kStrip),
+        rounded_(kStrip),
+        loss_(kStrip),
+        best_loss_(kStrip),
+        trial_(kStrip),
+        trial_values_(kStrip),
+        best_(kStrip),
+        codes_(kStrip) {}
+
+  void choose(const float* w, const float* upper, int64_t ldu, const int8_t* zero_points,
+              int64_t count, float* scales, uint8_t* scale_codes) {
+    for (int64_t c = -1; c < candidates_.count(); ++c) {
+      for (int64_t r = 0; r < count; ++r) {
+        const StoredScale base = {scales[r], scale_codes ? scale_codes[r] : uint8_t{0}};
+        trial_[r] = c < 0 ? base : candidates_.at(c, base);
+        trial_values_[r] = trial_[r].value;
+      }
+      std::fill(loss_.begin(), loss_.end(), 0.0f);
+      std::copy_n(w, size_ * kStrip, columns_.data());
+      for (int64_t j = 0; j < size_; ++j) {
+        float* column = columns_.data() + j * kStrip;
+        encode_column(scheme_, column, trial_values_.data(), zero_points, count, codes_.data(),
+                      rounded_.data());
+        const float* u = upper + j * ldu;
+        internal::scaled_error(error_.data(), column, rounded_.data(), 1.0f / u[j], count);
+        internal::add_squares(loss_.data(), error_.data(), count);
+        for (int64_t k = j + 1; k < size_; ++k)
+          internal::subtract_scaled(columns_.data() + k * kStrip, u[k], error_.data(), count);
+      }
+      for (int64_t r = 0; r < count; ++r) {
+        if (c >= 0 && loss_[r] >= best_loss_[r]) continue;
+        best_loss_[r] = loss_[r];
+        best_[r] = trial_[r];
+      }
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      scales[r] = best_[r].value;
+      if (scale_codes) scale_codes[r] = best_[r].code;
+    }
+  }
+
+ private:
+  const Scheme& scheme_;
+  const internal::ScaleCandidates& candidates_;
+  int64_t size_;
+  std::vector<float> columns_, error_, rounded_, loss_, best_loss_;
+  std::vector<StoredScale> trial_;
+  std::vector<float> trial_values_;
+  std::vector<StoredScale> best_;
+  std::vector<uint8_t> codes_;
+};
+
+// Columns by descending diagonal; with `group` > 0 groups of them, by their largest, stay together.
+std::vector<int64_t> descending(const std::vector<float>& diagonal, int64_t group) {
+  const int64_t n = static_cast<int64_t>(diagonal.size());
+  std::vector<int64_t> order(n);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::vector<float> largest(group > 0 ? n / group : 0, -HUGE_VALF);
+  if (group > 0) {
+    for (int64_t i = 0; i < n; ++i) largest[i / group] = std::max(largest[i / group], diagonal[i]);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    if (group > 0 && a / group != b / group) {
+      const float x = largest[a / group], y = largest[b / group];
+      return x != y ? x > y : a < b;
+    }
+    return diagonal[a] > diagonal[b];
+  });
+  return order;
 }
 
 }  // namespace
@@ -75,7 +151,7 @@ void GptqOptions::validate() const {
 }
 
 PreparedHessian prepare_hessian(const float* hessian, int64_t n, const GptqOptions& options,
-                                const std::string& layer) {
+                                const std::string& layer, int64_t group) {
   check_finite(hessian, n, layer);
   PreparedHessian out;
   double sum = 0;
@@ -93,8 +169,9 @@ PreparedHessian prepare_hessian(const float* hessian, int64_t n, const GptqOptio
     return d == 0 ? static_cast<float>(mean) : d;
   };
   if (options.act_order == ActOrder::kStatic) {
-    std::stable_sort(out.order.begin(), out.order.end(),
-                     [&](int64_t a, int64_t b) { return diagonal(a) > diagonal(b); });
+    std::vector<float> diagonals(n);
+    for (int64_t i = 0; i < n; ++i) diagonals[i] = diagonal(i);
+    out.order = descending(diagonals, group);
   }
   std::vector<float> permuted(n * n);
   for (int64_t i = 0; i < n; ++i) {
@@ -128,7 +205,12 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
                 const GptqOptions& options, const std::string& layer) {
   options.validate();
   const int64_t rows = grid.rows, cols = grid.cols, groups = grid.groups;
-  const PreparedHessian prepared = prepare_hessian(hessian, cols, options, layer);
+  // A power of two is too coarse a choice for the error inside a group to decide.
+  const bool search = options.search_scales && internal::can_search_scales(grid.scheme) &&
+                      grid.scheme.scale_type != ScaleType::kE8M0;
+  const int64_t group_size = search ? grid.scheme.group_size : 1;
+  const PreparedHessian prepared =
+      prepare_hessian(hessian, cols, options, layer, search ? group_size : 0);
   GptqResult result;
   result.damping = prepared.damping;
   result.dead_inputs = prepared.dead_inputs;
@@ -137,18 +219,23 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
     result.matrix = quantize_rtn(weight, std::move(grid));
     return result;
   }
-  const std::vector<float> scales = transposed(grid.scales, rows, groups);
+  std::vector<float> scales = transposed(grid.scales, rows, groups);
+  std::vector<uint8_t> scale_codes = transposed(grid.scale_codes, rows, groups);
   const std::vector<int8_t> zero_points = transposed(grid.zero_points, rows, groups);
   result.matrix = QuantizedMatrix(std::move(grid));
   QuantizedMatrix& matrix = result.matrix;
   const Scheme& scheme = matrix.scheme();
   const float* upper = prepared.upper.data();
-  const int64_t block = std::min(options.block_size, cols);
+  const internal::ScaleCandidates candidates(matrix.grid);
+  // Blocks hold whole groups.
+  const int64_t block =
+      std::min(std::max<int64_t>(1, options.block_size / group_size) * group_size, cols);
 
   parallel_for(0, (rows + kStrip - 1) / kStrip, [&](int64_t strip) {
     const int64_t first = strip * kStrip, count = std::min(kStrip, rows - first);
     std::vector<float> w(cols * kStrip), error(block * kStrip), rounded(kStrip);
     std::vector<uint8_t> codes(kStrip);
+    GroupScaleSearch group_search(scheme, candidates, group_size);
     for (int64_t j = 0; j < cols; ++j) {
       for (int64_t r = 0; r < count; ++r)
         w[j * kStrip + r] = weight[(first + r) * cols + prepared.order[j]];
@@ -160,19 +247,28 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
         const float* u = upper + j * cols;
         float* w_j = w.data() + j * kStrip;
         float* e = error.data() + (j - begin) * kStrip;
-        encode_column(scheme, w_j, scales.data() + group * rows + first,
-                      zero_points.empty() ? nullptr : zero_points.data() + group * rows + first,
-                      count, codes.data(), rounded.data());
+        const int64_t of_group = group * rows + first;
+        const int8_t* zeros = zero_points.empty() ? nullptr : zero_points.data() + of_group;
+        if (search && j % group_size == 0) {
+          group_search.choose(w_j, u + j, cols, zeros, count, scales.data() + of_group,
+                              scale_codes.empty() ? nullptr : scale_codes.data() + of_group);
+        }
+        encode_column(scheme, w_j, scales.data() + of_group, zeros, count, codes.data(),
+                      rounded.data());
         for (int64_t r = 0; r < count; ++r) matrix.set_code(first + r, column, codes[r]);
-        scaled_error(e, w_j, rounded.data(), 1.0f / u[j], count);
+        internal::scaled_error(e, w_j, rounded.data(), 1.0f / u[j], count);
         for (int64_t k = j + 1; k < end; ++k)
-          subtract_scaled(w.data() + k * kStrip, u[k], e, count);
+          internal::subtract_scaled(w.data() + k * kStrip, u[k], e, count);
       }
       // Lazy update of all columns behind the block.
       add_product_transposed(cols - end, count, end - begin, -1.0f, upper + begin * cols + end,
                              cols, error.data(), kStrip, w.data() + end * kStrip, kStrip);
     }
   });
+  if (search) {
+    transpose_back(scales, rows, groups, matrix.grid.scales);
+    transpose_back(scale_codes, rows, groups, matrix.grid.scale_codes);
+  }
   return result;
 }
 

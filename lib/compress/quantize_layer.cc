@@ -45,8 +45,8 @@ void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn
 
 }  // namespace
 
-QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method,
-                               const GptqOptions& gptq_options, LayerResult& result) {
+QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOptions& options,
+                               LayerResult& result) {
   const auto start = std::chrono::steady_clock::now();
   result.name = problem.name;
   result.scheme = problem.scheme.describe();
@@ -65,21 +65,24 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method,
     return quantize_rtn(problem.weight, problem.rows, problem.cols, problem.scheme,
                         problem.tensor_amax);
   });
-  if (method == Method::kRtn) {
+  if (options.method == Method::kRtn) {
     set_relative_errors(problem, matrix, nullptr, result);
   } else {
     if (problem.hessian == nullptr)
       throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
     GptqResult solved =
-        gptq(problem.weight, problem.hessian, matrix.grid, gptq_options, problem.name);
+        gptq(problem.weight, problem.hessian, matrix.grid, options.gptq, problem.name);
     result.damping = solved.damping;
     result.dead_inputs = solved.dead_inputs;
     if (solved.all_dead) {
       result.note = "no input was ever non-zero; rounded to nearest";
       log_warning(problem.name + ": " + result.note);
-    } else if (solved.damping > gptq_options.damping) {
+    } else if (solved.damping > options.gptq.damping) {
       result.note = format("damping raised to %g: the hessian is singular", solved.damping);
       log_warning(problem.name + ": " + result.note);
+    }
+    if (options.refine.sweeps > 0 && !solved.all_dead) {
+      named([&] { return refine(problem.weight, problem.hessian, solved.matrix, options.refine); });
     }
     set_relative_errors(problem, matrix, &solved.matrix, result);
     matrix = std::move(solved.matrix);

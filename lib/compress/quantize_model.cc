@@ -269,7 +269,7 @@ class ModelQuantizer {
     problem.scheme = *planned.scheme;
     problem.tensor_amax = amax_.at(fused_group_key(planned.name));
     LayerResult result;
-    QuantizedMatrix matrix = quantize_layer(problem, options_.method, options_.gptq, result);
+    QuantizedMatrix matrix = quantize_layer(problem, options_, result);
     for (const TensorData& tensor : compressed_tensors_pack(planned.name, matrix))
       writer.write(tensor);
     if (options_.capture == Capture::kSequential) use(linear, std::move(matrix));
@@ -314,6 +314,7 @@ Activations QuantizeOptions::calibration_activations() const {
 
 void QuantizeOptions::validate() const {
   gptq.validate();
+  refine.validate();
   plan.scheme.validate();
   if (max_shard_bytes < (int64_t{1} << 20)) {
     throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB",

@@ -191,7 +191,7 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
     problem.tensor_amax = amax.at(fused_group_key(layer.name));
     problem.scheme = *layer.scheme;
     LayerResult result;
-    const QuantizedMatrix matrix = quantize_layer(problem, options.method, options.gptq, result);
+    const QuantizedMatrix matrix = quantize_layer(problem, options, result);
     for (const TensorData& tensor : compressed_tensors_pack(layer.name, matrix)) {
       writer.write(tensor.name, tensor.data.data(), static_cast<int64_t>(tensor.data.size()));
     }

@@ -20,6 +20,10 @@ struct GptqOptions {
   // Columns between two updates of all later columns; a matter of speed only. 1 or more.
   int64_t block_size = 128;
   ActOrder act_order = ActOrder::kStatic;
+  // Lets each group (of at most 256 columns) take, instead of the scale it is given, the one near
+  // it with which its rounding adds least to the objective. Groups then stay together in the order.
+  // MXFP4 keeps its scales (refine() searches them).
+  bool search_scales = false;
   // Times the damping is raised tenfold while the damped Hessian is not positive definite.
   int max_damping_retries = 6;
 
@@ -40,8 +44,9 @@ struct PreparedHessian {
 // finite, and for one that stays indefinite after all damping retries. An all-zero Hessian gives
 // dead_inputs == n and an empty factor.
 //   hessian [n, n] float32, symmetric, row-major; not modified
+//   group   with kStatic: columns that stay together, by their largest diagonal; 0: each for itself
 PreparedHessian prepare_hessian(const float* hessian, int64_t n, const GptqOptions& options,
-                                const std::string& layer);
+                                const std::string& layer, int64_t group = 0);
 
 struct GptqResult {
   QuantizedMatrix matrix;

@@ -9,6 +9,7 @@
 
 #include "curvq/compress/gptq.h"
 #include "curvq/compress/layer_plan.h"
+#include "curvq/compress/refine.h"
 #include "curvq/io/token_windows.h"
 #include "curvq/kernels/gemm.h"
 
@@ -45,10 +46,6 @@ struct LayerResult {
   std::string note;  // anything a user should know; empty if all went as asked
 };
 
-// Rounds one layer. Throws NumericalError as gptq() and make_scale_grid() do.
-QuantizedMatrix quantize_layer(const LayerProblem& problem, Method method,
-                               const GptqOptions& gptq_options, LayerResult& result);
-
 struct QuantizeOptions {
   std::string out;
   bool overwrite = false;
@@ -59,6 +56,7 @@ struct QuantizeOptions {
   // sequential, which takes about half the time, float32 else.
   std::optional<Activations> activations;
   GptqOptions gptq;
+  RefineOptions refine{.sweeps = 0};  // after GPTQ
   PlanOptions plan;
   int64_t max_shard_bytes = int64_t{5} << 30;
   int64_t max_memory_bytes = 0;  // 0: no limit
@@ -66,6 +64,10 @@ struct QuantizeOptions {
   void validate() const;
   Activations calibration_activations() const;
 };
+
+// Rounds one layer by options.method. Throws NumericalError as gptq() and make_scale_grid() do.
+QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOptions& options,
+                               LayerResult& result);
 
 struct QuantizeReport {
   std::vector<LayerResult> layers;                     // in the order of the model

@@ -1,0 +1,32 @@
+// Block coordinate descent on the codes and scales of a rounded matrix.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "curvq/formats/quantized_matrix.h"
+
+namespace curvq {
+
+struct RefineOptions {
+  int sweeps = 2;             // over all groups; 0 or more
+  bool search_scales = true;  // false: codes only
+
+  // Throws UsageError naming field, value and bound.
+  void validate() const;
+};
+
+// Lowers f = tr((W - Q) H (W - Q)^T) by sweeps over the groups of columns J (64 columns where a
+// scale has more than 256). With D = W - Q and P = D H, the best values of a row's group, the
+// others fixed, are t = q + P_J H_JJ^-1, and other values q' cost z H_JJ z^T more than t does, z =
+// t - q'. Tried are, for the present scale and for every scale near it that the format can store,
+//   the nearest plane q'_i = round(t_i + sum_{k>i} L_ki z_k / L_ii), i descending, L L^T = H_JJ,
+//   then one descent q'_i = round(t_i + sum_{k != i} H_ik z_k / H_ii);
+// for integers also the scale that fits the best of these, c H t^T / c H c^T. A change is made
+// where it lowers f in float64, so f never rises.
+//   weight  [rows, cols] float32;  hessian [cols, cols] float32, symmetric, finite
+// Returns f before and after each sweep, sweeps + 1 values. Independent of the number of threads.
+std::vector<double> refine(const float* weight, const float* hessian, QuantizedMatrix& matrix,
+                           const RefineOptions& options);
+
+}  // namespace curvq
