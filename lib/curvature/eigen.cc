@@ -20,10 +20,12 @@ struct RitzPairs {
     const auto [lambda, columns] = torch::linalg_eigh(basis.projected());
     vectors = columns.t().contiguous();
     const int64_t m = vectors.size(0);
+    const auto theta = lambda.accessor<double, 1>();
+    const auto s = vectors.accessor<double, 2>();
     for (int64_t i = 0; i < m; ++i) {
-      values.push_back(lambda[i].item<double>());
+      values.push_back(theta[i]);
       // H V^T s - theta V^T s = residual * s_last * (next direction)
-      residuals.push_back(basis.residual() * std::abs(vectors[i][m - 1].item<double>()));
+      residuals.push_back(basis.residual() * std::abs(s[i][m - 1]));
     }
   }
   int64_t size() const { return static_cast<int64_t>(values.size()); }

@@ -46,9 +46,11 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
   const int64_t n = op.dimension();
   const std::vector<Segment> segments = op.segments();
   TraceResult result;
-  // q [k, n]: orthonormal rows that the probes avoid; exact [segments]: their part of the trace.
+  // q [k, n]: orthonormal rows that the probes avoid. exact, exact_square [segments]: their part of
+  // the trace and of the squared norm.
   torch::Tensor q;
   torch::Tensor exact = torch::zeros({static_cast<int64_t>(segments.size())}, torch::kFloat64);
+  torch::Tensor exact_square = torch::zeros_like(exact);
   const auto by_segment = [&](const torch::Tensor& products) {  // [k, n] -> [k, segments] sums
     std::vector<torch::Tensor> sums;
     for (const Segment& s : segments)
@@ -65,8 +67,9 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
     // With P = I - Q^T Q: H = Q^T Q H + P H Q^T Q + P H P; of the first two the diagonal is exact.
     const torch::Tensor hqp = hq - hq.matmul(q.t()).matmul(q);
     exact = by_segment(q * (hq + hqp)).sum(0);
+    exact_square = by_segment(hq.square()).sum(0);  // ||H||^2 = ||H Q^T||^2 + ||H P||^2
   }
-  torch::Tensor traces, squares;  // [m, segments], [m]
+  torch::Tensor traces, squares;  // [m, segments]
   const int64_t last =
       options.tolerance > 0 ? std::max(options.max_probes, options.probes) : options.probes;
   for (int64_t done = 0; done < last;) {
@@ -80,7 +83,7 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
     torch::Tensor inner = hz;
     if (q.defined()) inner = hz - hz.matmul(q.t()).matmul(q);
     append(traces, by_segment(z * inner) + exact);
-    append(squares, hz.square().sum(1, false, torch::kFloat64).cpu());
+    append(squares, by_segment(hz.square()) + exact_square);
     done += count;
     result.products += count;
     if (done < options.probes) continue;
@@ -88,9 +91,12 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
     result.converged = reached(result.trace, options.tolerance, std::abs(result.trace.value));
     if (result.converged) break;
   }
-  for (size_t i = 0; i < segments.size(); ++i)
-    result.segments.push_back({segments[i], estimate_mean(traces.select(1, i))});
-  if (!q.defined()) result.frobenius = root_of(estimate_mean(squares));
+  for (size_t i = 0; i < segments.size(); ++i) {
+    result.segments.push_back({segments[i], estimate_mean(traces.select(1, i)),
+                               root_of(estimate_mean(squares.select(1, i)))});
+  }
+  result.frobenius = root_of(estimate_mean(squares.sum(1)));
+  result.samples = traces.sum(1);
   return result;
 }
 
@@ -106,7 +112,7 @@ TraceResult segment_traces(LinearOperator& op, std::vector<Segment> segments,
   }
   const size_t blocks = segments.size();
   TraceResult result;
-  std::vector<torch::Tensor> samples(blocks);
+  std::vector<torch::Tensor> samples(blocks), squares(blocks);  // [m] of each block
   std::vector<Estimate> estimates(blocks);
   // Adds `count` samples to each of the listed blocks; a row a sample, rows of several blocks at
   // once.
@@ -122,8 +128,14 @@ TraceResult segment_traces(LinearOperator& op, std::vector<Segment> segments,
         z[r].narrow(0, s.offset, s.size)
             .copy_(draw_probes(options.probe, 1, s.size, op.options(), generator)[0]);
       }
-      const torch::Tensor forms = (z * op.apply(z)).sum(1, false, torch::kFloat64).cpu();
-      for (size_t r = 0; r < height; ++r) append(samples[rows[first + r]], forms.narrow(0, r, 1));
+      const torch::Tensor hz = op.apply(z);
+      const torch::Tensor forms = (z * hz).sum(1, false, torch::kFloat64).cpu();
+      for (size_t r = 0; r < height; ++r) {
+        const size_t b = rows[first + r];
+        const torch::Tensor own = hz[r].narrow(0, segments[b].offset, segments[b].size);
+        append(samples[b], forms.narrow(0, r, 1));
+        append(squares[b], own.square().sum(torch::kFloat64).cpu().reshape({1}));
+      }
       result.products += height;
     }
   };
@@ -148,7 +160,7 @@ TraceResult segment_traces(LinearOperator& op, std::vector<Segment> segments,
   result.trace = {};
   double value = 0, variance = 0, width = 0;
   for (size_t b = 0; b < blocks; ++b) {
-    result.segments.push_back({segments[b], estimates[b]});
+    result.segments.push_back({segments[b], estimates[b], root_of(estimate_mean(squares[b]))});
     value += estimates[b].value;
     variance += std::pow(estimates[b].standard_error, 2);
     width += std::pow(estimates[b].half_width, 2);

@@ -44,6 +44,8 @@ TEST_P(TraceOfNet, GoldenTraceAndNorm) {
   EXPECT_NEAR(r.trace.standard_error, sigma / std::sqrt(4000.0), 0.15 * r.trace.standard_error);
   EXPECT_NEAR(r.frobenius.value, golden["fro"].get<double>(), 4 * r.frobenius.standard_error);
   EXPECT_LT(r.frobenius.standard_error, 0.05 * r.frobenius.value);
+  EXPECT_EQ(r.samples.size(0), 4000);
+  EXPECT_NEAR(r.samples.mean().item<double>(), r.trace.value, 1e-12 * std::abs(trace_));
   EXPECT_EQ(r.products, 4000);
   EXPECT_TRUE(r.converged);
   options.probe = ProbeKind::kNormal;
@@ -105,6 +107,28 @@ TEST_P(TraceOfNet, SegmentErrorBarsCover) {
   });
   EXPECT_GE(total.within_three_errors, least_count(total.runs, 0.99));
   EXPECT_GE(total.inside_interval, least_count(total.runs, 0.95));
+}
+
+TEST_P(TraceOfNet, NormsOfSegmentsAreThoseOfTheirRowsOrBlocks) {
+  for (const int64_t deflate : {0, 4}) {
+    TraceOptions options;
+    options.probes = 2000;
+    options.deflate = deflate;
+    const TraceResult shared = hutchinson_trace(op_, options, make_generator(5));
+    const TraceResult own = segment_traces(op_, {}, options, make_generator(5));
+    const double whole = matrix_.norm().item<double>();
+    EXPECT_NEAR(shared.frobenius.value, whole, 4 * shared.frobenius.standard_error);
+    for (int b = 0; b < 2; ++b) {
+      const Segment& s = shared.segments[b].segment;
+      const torch::Tensor rows = matrix_.narrow(0, s.offset, s.size);
+      const Estimate& of_rows = shared.segments[b].frobenius;
+      const Estimate& of_block = own.segments[b].frobenius;
+      EXPECT_NEAR(of_rows.value, rows.norm().item<double>(), 4 * of_rows.standard_error);
+      EXPECT_NEAR(of_block.value, rows.narrow(1, s.offset, s.size).norm().item<double>(),
+                  4 * of_block.standard_error);
+      EXPECT_LT(of_rows.standard_error, 0.1 * of_rows.value);
+    }
+  }
 }
 
 TEST_P(TraceOfNet, ProbesOfItsOwnMakeASegmentMoreCertain) {

@@ -25,16 +25,18 @@ struct TraceOptions {
   void validate() const;  // throws UsageError naming field, value and bound
 };
 
-// Traces of the diagonal blocks of some segments.
+// Of the diagonal block H_bb of a segment b.
 struct SegmentTrace {
   Segment segment;
   Estimate trace;
+  Estimate frobenius;  // hutchinson_trace: of the rows, ||H_b.||_F; segment_traces: ||H_bb||_F
 };
 
 struct TraceResult {
   Estimate trace;
-  Estimate frobenius;                  // Hutchinson without deflation only; NaN otherwise
-  std::vector<SegmentTrace> segments;  // Hutchinson only
+  Estimate frobenius;                  // hutchinson_trace only; NaN otherwise
+  std::vector<SegmentTrace> segments;  // hutchinson_trace and segment_traces
+  torch::Tensor samples;               // hutchinson_trace: [probes], whose mean is the trace
   int64_t products = 0;                // H v computed
   bool converged = false;              // the tolerance was reached, or none was set
 };
