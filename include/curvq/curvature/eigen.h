@@ -30,10 +30,10 @@ struct EigenOptions {
 };
 
 // One eigenpair. With r = |H v - lambda v| there is an eigenvalue within r of lambda; and the
-// nearest one is within r^2 / gap if no other lies within gap of lambda (Parlett 1998, 4.5 and 10.3).
-// Lanczos takes the distance to the other Ritz values, less their residuals, for the gap, which is
-// too large while the basis is small; so its bound is never below what the last product changed.
-// It can still be wrong where the start vector hardly touches an eigenvector.
+// nearest one is within r^2 / gap if no other lies within gap of lambda (Parlett 1998, 4.5
+// and 10.3). Lanczos takes the distance to the other Ritz values, less their residuals, for the
+// gap, which is too large while the basis is small; so its bound is never below what the last
+// product changed. It can still be wrong where the start vector hardly touches an eigenvector.
 struct Eigenpair {
   double value;
   double residual;     // r
