@@ -46,8 +46,11 @@ void declare(Options& options) {
                 "another scheme for some layers, or keep; repeatable")
       .add_group("method")
       .add_choice("method", {"rtn", "gptq"}, "round to nearest, or GPTQ", "gptq")
-      .add_choice("preset", {"default", "best"},
-                  "best: --scale-search hessian --sweeps 2; options given beside it win", "default")
+      .add_choice(
+          "preset", {"fast", "default", "best"},
+          "fast: --method rtn; best: --scale-search hessian --sweeps 2 --input-correction 1 "
+          "--residual-correction 0.5 (with sequential capture); options given beside it win",
+          "default")
       .add_text("calibration", "FILE",
                 "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for gptq");
   add_window_options(options);
@@ -70,6 +73,12 @@ void declare(Options& options) {
                    "passes of block coordinate descent over codes (and scales, with "
                    "--scale-search hessian) after gptq (0)",
                    0, 1000)
+      .add_number("input-correction", "SHARE",
+                  "of the change in a layer's inputs that rounding the layers before it made, to "
+                  "be made up for (0)",
+                  0, 1)
+      .add_number("residual-correction", "SHARE",
+                  "the same for the residual stream, in layers that write to it (0)", 0, 1)
       .add_integer("block-size", "N", "columns between two lazy updates", 1, int64_t{1} << 24, 128)
       .add_text("stats", "FILE",
                 "for a .safetensors MODEL: NAME.hessian, NAME.A or NAME.inputs of each layer")
@@ -84,7 +93,7 @@ void declare(Options& options) {
           "calibration.txt");
 }
 
-QuantizeOptions read_options(const Options& options) {
+QuantizeOptions read_options(const Options& options, bool bare) {
   QuantizeOptions out;
   out.out = options.flag("dry-run") && !options.has("out") ? "" : options.text("out");
   out.overwrite = options.flag("overwrite");
@@ -117,7 +126,10 @@ QuantizeOptions read_options(const Options& options) {
   out.plan.on_indivisible = indivisible == "keep"      ? OnIndivisible::kKeep
                             : indivisible == "channel" ? OnIndivisible::kChannel
                                                        : OnIndivisible::kError;
-  out.method = options.text("method") == "rtn" ? Method::kRtn : Method::kGptq;
+  const std::string preset = options.text("preset");
+  const std::string method =
+      preset == "fast" && !options.given("method") ? "rtn" : options.text("method");
+  out.method = method == "rtn" ? Method::kRtn : Method::kGptq;
   out.capture = options.text("capture") == "float" ? Capture::kFloat : Capture::kSequential;
   const std::string activations = options.text("activations");
   if (activations != "auto") {
@@ -126,7 +138,7 @@ QuantizeOptions read_options(const Options& options) {
   out.gptq.damping = options.number("damping");
   out.gptq.block_size = options.integer("block-size");
   out.gptq.act_order = options.text("act-order") == "none" ? ActOrder::kNone : ActOrder::kStatic;
-  const bool best = options.text("preset") == "best";
+  const bool best = preset == "best";
   const std::string search = options.has("scale-search") ? options.text("scale-search")
                              : best                      ? "hessian"
                                                          : "none";
@@ -134,13 +146,28 @@ QuantizeOptions read_options(const Options& options) {
   out.refine.sweeps = options.has("sweeps") ? static_cast<int>(options.integer("sweeps"))
                       : best                ? 2
                                             : 0;
+  const bool corrects =
+      best && !bare && out.capture == Capture::kSequential && out.method == Method::kGptq;
+  const auto share = [&](const char* name, double best_share) {
+    return options.has(name) ? options.number(name) : corrects ? best_share : 0.0;
+  };
+  out.input_correction = share("input-correction", 1);
+  out.residual_correction = share("residual-correction", 0.5);
   out.max_shard_bytes = options.bytes("max-shard-size");
   if (options.has("max-memory")) out.max_memory_bytes = options.bytes("max-memory");
   return out;
 }
 
-OrderedJson results_json(const QuantizeReport& report) {
+OrderedJson results_json(const QuantizeReport& report, const QuantizeOptions& options) {
   OrderedJson json = OrderedJson::object();
+  json["rounding"] = {
+      {"method", options.method == Method::kRtn ? "rtn" : "gptq"},
+      {"scale_search", options.gptq.search_scales},
+      {"sweeps", options.refine.sweeps},
+      {"input_correction", options.input_correction},
+      {"residual_correction", options.residual_correction},
+      {"activations",
+       options.calibration_activations() == Activations::kInt16 ? "int16" : "float32"}};
   json["layers"] = OrderedJson::array();
   for (const LayerResult& layer : report.layers) {
     OrderedJson row = {{"name", layer.name},
@@ -218,12 +245,16 @@ std::string results_text(const QuantizeReport& report, const QuantizeOptions& op
 }
 
 int run(const Options& options, Output& output) {
-  const QuantizeOptions quantize_options = read_options(options);
   const std::string model = options.positional("MODEL");
   const bool bare = is_bare_safetensors(model);
+  const QuantizeOptions quantize_options = read_options(options, bare);
   const std::string stats = options.has("stats") ? options.text("stats") : "";
   std::optional<TokenWindows> windows;
   if (bare) {
+    for (const char* name : {"input-correction", "residual-correction"}) {
+      if (options.given(name))
+        throw UsageError(options.where(name) + " needs a model directory, to follow its layers");
+    }
     if (options.has("calibration"))
       throw UsageError("--calibration needs a model directory; a bare .safetensors takes --stats");
   } else {
@@ -240,13 +271,13 @@ int run(const Options& options, Output& output) {
   if (!stats.empty())
     output.inputs()["stats"] = {{"path", stats}, {"hash", Checkpoint(stats).content_hash()}};
   const auto write_report = [&](const QuantizeReport& report) {
-    output.results() = results_json(report);
+    output.results() = results_json(report, quantize_options);
     return dump_json(output.document());
   };
   const QuantizeReport report =
       bare ? quantize_tensors(model, stats, quantize_options, write_report)
            : quantize_model(model, windows ? &*windows : nullptr, quantize_options, write_report);
-  output.results() = results_json(report);
+  output.results() = results_json(report, quantize_options);
   output.text(results_text(report, quantize_options, output.color()));
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "compress/output_plan.h"
+#include "compress/output_target.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -69,6 +70,9 @@ class BlockActivations {
     }
     input_ = next;
   }
+
+  const torch::Tensor& residual() const { return residual_; }
+  const torch::Tensor& input() const { return input_; }
 
   // Adds the block's last layer to the residual stream.
   void finish(const DecoderBlock& block) {
@@ -204,7 +208,10 @@ class ModelQuantizer {
     int64_t floats = weights + 8 * largest;
     if (options_.method == Method::kGptq) {
       const int64_t tokens = calibration_ ? calibration_->num_windows * calibration_->length : 0;
-      floats += tokens * (2 * c.hidden_size + features) + 5 * features * features;
+      const int64_t streams = corrects() ? 2 : 1;
+      floats += streams * tokens * (2 * c.hidden_size + features) + 5 * features * features;
+      // float64 of a corrected weight and its factor
+      if (corrects()) floats += 8 * features * features + 4 * largest;
     }
     return 4 * floats;
   }
@@ -216,9 +223,15 @@ class ModelQuantizer {
     if (capture)
       activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)),
                                                        options_.calibration_activations());
+    std::unique_ptr<BlockActivations> originals;
+    if (corrects()) {
+      originals = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)),
+                                                     Activations::kFloat32);
+    }
     Progress progress("quantizing", static_cast<int64_t>(plan_.size()));
     for (int64_t layer = 0; layer < model_.config().num_layers; ++layer) {
       DecoderBlock block = model_.load_block(layer);
+      const DecoderBlock original = block;  // shares the tensors
       const auto groups = block.linears();
       for (size_t group = 0; group < groups.size(); ++group) {
         std::vector<float> hessian;
@@ -227,6 +240,7 @@ class ModelQuantizer {
           const int64_t k = groups[group].front()->info.in_features;
           if (any_quantized(groups[group])) hessian.assign(k * k, 0.0f);
           activations->advance(block, group, hessian.empty() ? nullptr : hessian.data());
+          if (originals) originals->advance(original, group, nullptr);
           if (!hessian.empty()) {
             mirror_lower(hessian.data(), k);
             for (int64_t i = 0; i < k; ++i) {
@@ -234,6 +248,8 @@ class ModelQuantizer {
                 activations->check_finite(groups[group].front()->info.name);
             }
           }
+          if (originals && !hessian.empty())
+            correct(groups[group], hessian, *activations, *originals, group % 2 == 1);
           report_.capture_seconds += seconds_since(start);
         }
         for (Linear* linear : groups[group]) {
@@ -244,9 +260,49 @@ class ModelQuantizer {
       if (capture && layer + 1 < model_.config().num_layers) {
         const Clock::time_point start = Clock::now();
         activations->finish(block);
+        if (originals) originals->finish(original);
         report_.capture_seconds += seconds_since(start);
       }
       model_.release_block(layer);
+    }
+  }
+
+  bool corrects() const {
+    return options_.input_correction > 0 || options_.residual_correction > 0;
+  }
+
+  // Moves the weights of layers that read the same input towards the float layers' outputs (see
+  // corrected_weight); `writes_residual` says whether their output goes to the residual stream.
+  void correct(const std::vector<Linear*>& linears, std::vector<float>& hessian,
+               const BlockActivations& quantized, const BlockActivations& originals,
+               bool writes_residual) {
+    const int64_t k = quantized.input().size(-1);
+    const torch::Tensor x = quantized.input().reshape({-1, k});
+    const torch::Tensor x_float = originals.input().reshape({-1, k});
+    const torch::Tensor h = torch::from_blob(hessian.data(), {k, k});
+    const double scale = 2.0 / static_cast<double>(x.size(0));
+    // sum over tokens of a^T x, a chunk at a time
+    const auto cross = [&](const torch::Tensor& a, const torch::Tensor& b) {
+      torch::Tensor sum = torch::zeros({a.size(1), k});
+      for (int64_t i = 0; i < x.size(0); i += kChunkTokens) {
+        const int64_t count = std::min(kChunkTokens, x.size(0) - i);
+        const torch::Tensor difference = a.narrow(0, i, count) - b.narrow(0, i, count);
+        sum.addmm_(difference.t(), x.narrow(0, i, count), 1, scale);
+      }
+      return sum;
+    };
+    const torch::Tensor input_cross = cross(x_float, x);
+    torch::Tensor residual_cross;
+    if (writes_residual && options_.residual_correction > 0) {
+      const int64_t hidden = quantized.residual().size(-1);
+      residual_cross = cross(originals.residual().reshape({-1, hidden}),
+                             quantized.residual().reshape({-1, hidden}));
+    }
+    for (Linear* linear : linears) {
+      if (!by_name_.at(linear->info.name)->scheme) continue;
+      linear->weight = internal::corrected_weight(
+          linear->weight, h, input_cross, residual_cross, options_.input_correction,
+          options_.residual_correction, std::max(options_.gptq.damping, 1e-3));
     }
   }
 
@@ -281,6 +337,7 @@ class ModelQuantizer {
   void use(Linear& linear, QuantizedMatrix matrix) const {
     const Activations activations = options_.calibration_activations();
     if (activations == Activations::kFloat32 || !has_int16_path(matrix.scheme())) {
+      linear.weight = torch::empty({matrix.rows(), matrix.cols()});
       return dequantize(matrix, linear.weight.data_ptr<float>());
     }
     linear.packed = std::make_shared<const QuantizedMatrix>(std::move(matrix));
@@ -315,6 +372,17 @@ Activations QuantizeOptions::calibration_activations() const {
 void QuantizeOptions::validate() const {
   gptq.validate();
   refine.validate();
+  for (const auto& [name, share] : {std::pair("input_correction", input_correction),
+                                    std::pair("residual_correction", residual_correction)}) {
+    if (!(share >= 0 && share <= 1))
+      throw UsageError(format("%s is %g, it must be between 0 and 1", name, share));
+    if (share > 0 && (capture != Capture::kSequential || method == Method::kRtn)) {
+      throw UsageError(
+          format("%s needs gptq with sequential capture: it makes up for layers that "
+                 "are already quantized",
+                 name));
+    }
+  }
   plan.scheme.validate();
   if (max_shard_bytes < (int64_t{1} << 20)) {
     throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB",

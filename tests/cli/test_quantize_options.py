@@ -36,6 +36,24 @@ class Kinds(CliTest):
     def option_fails(self, *arguments, says, status=2):
         self.fails("quantize", MODEL, "--dry-run", "--method", "rtn", *arguments, status=status, says=says)
 
+    def test_presets_and_options_that_win_over_them(self):
+        def rounding(*arguments):
+            return self.run_json("quantize", MODEL, "--dry-run", "--calibration", DATA, "--group-size", "32", "--scheme", "int4",
+                                 "--threads", "1", *arguments)["results"]["rounding"]
+        plain = {"method": "gptq", "scale_search": False, "sweeps": 0, "input_correction": 0.0, "residual_correction": 0.0,
+                 "activations": "int16"}
+        best = plain | {"scale_search": True, "sweeps": 2, "input_correction": 1.0, "residual_correction": 0.5}
+        self.assertEqual(rounding(), plain)
+        self.assertEqual(rounding("--preset", "fast")["method"], "rtn")
+        self.assertEqual(rounding("--preset", "fast", "--method", "gptq"), plain)
+        self.assertEqual(rounding("--preset", "best"), best)
+        self.assertEqual(rounding("--preset", "best", "--sweeps", "5", "--scale-search", "none"),
+                         best | {"sweeps": 5, "scale_search": False})
+        self.assertEqual(rounding("--preset", "best", "--capture", "float"),
+                         best | {"input_correction": 0.0, "residual_correction": 0.0, "activations": "float32"})
+        self.fails("quantize", MODEL, "--dry-run", "--calibration", DATA, "--capture", "float", "--input-correction", "1",
+                   status=2, says="sequential")
+
     def test_numbers(self):
         self.assertEqual(self.options("--damping", "1e-3")["damping"], 0.001)
         for bad in ["x", "-1", "nan", "0,1", "1e999"]:

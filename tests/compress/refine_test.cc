@@ -102,8 +102,8 @@ TEST(Refine, NearestIsBestUnderADiagonalHessian) {
   }
 }
 
-// One row, one group of four columns: all 16^4 codes can be tried. The planes' order and one descent
-// find the very best of them in most cases, not in all.
+// One row, one group of four columns: all 16^4 codes can be tried. The planes' order and one
+// descent find the very best of them in most cases, not in all.
 TEST(Refine, ComesCloseToTheBestOfAllCodes) {
   int optimal = 0;
   for (unsigned seed = 0; seed < 40; ++seed) {

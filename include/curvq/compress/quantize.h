@@ -55,6 +55,10 @@ struct QuantizeOptions {
   // Of packed layers and of Hessians during calibration; unset: 16-bit integers where capture is
   // sequential, which takes about half the time, float32 else.
   std::optional<Activations> activations;
+  // How much of what earlier layers' rounding did to its output each layer makes up for (Capture::
+  // kSequential; 0 to 1, 0: nothing): of the difference in its inputs, and, where it writes to the
+  // residual stream, of the difference there. Costs a second forward pass and two Gram matrices.
+  double input_correction = 0, residual_correction = 0;
   GptqOptions gptq;
   RefineOptions refine{.sweeps = 0};  // after GPTQ
   PlanOptions plan;
