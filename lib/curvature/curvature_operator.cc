@@ -7,6 +7,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/curvature/statistics.h"
+#include "io/hash.h"
 
 namespace curvq {
 namespace {
@@ -70,11 +71,15 @@ CurvatureOperator::CurvatureOperator(Problem problem, Curvature curvature, Curva
 CurvatureOperator::~CurvatureOperator() = default;
 
 bool CurvatureOperator::parameters_changed() {
-  std::vector<uint32_t> versions;
-  for (const NamedTensor& parameter : problem_.model().parameters)
-    versions.push_back(parameter.value._version());
-  const bool changed = versions != versions_;
-  versions_ = std::move(versions);
+  if (options_.kept_graphs == 0) return false;
+  io::Hasher hasher;
+  for (const NamedTensor& parameter : problem_.model().parameters) {
+    const torch::Tensor values = parameter.value.detach().cpu().contiguous();
+    hasher.add(values.data_ptr(), values.nbytes());
+  }
+  std::string hash = hasher.hex();
+  const bool changed = hash != parameters_hash_;
+  parameters_hash_ = std::move(hash);
   return changed;
 }
 

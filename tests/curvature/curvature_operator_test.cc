@@ -252,6 +252,11 @@ TEST(Modules, AModuleOfTheCallerIsReadAtEachProduct) {
     net->linear->weight.mul_(3);
   }
   EXPECT_LT(relative_error(to_dense(op).narrow(0, 0, 6).narrow(1, 0, 6), expected()), kTolerance);
+  // Optimizers write to parameters in a way that LibTorch's version counters do not see.
+  torch::optim::SGD optimizer(net->parameters(), 5.0);
+  torch::cross_entropy_loss(net->forward(x), y).backward();
+  optimizer.step();
+  EXPECT_LT(relative_error(to_dense(op).narrow(0, 0, 6).narrow(1, 0, 6), expected()), kTolerance);
 }
 
 // y = theta x, squared error: a problem that a caller writes down without a module.

@@ -44,8 +44,10 @@ struct CurvatureOptions {
 
 class ChunkGraph;
 
-// Reads the parameters' values at each apply(); graphs that are kept are rebuilt when a parameter
-// was changed in place. Several vectors share the graph of a chunk. Not thread-safe.
+// Reads the parameters' values at each apply(); graphs that are kept are rebuilt when one was
+// changed in place (LibTorch's optimizers do so without bumping version counters, so that the
+// values themselves are hashed). Several vectors share the
+// graph of a chunk. Not thread-safe.
 class CurvatureOperator : public LinearOperator {
  public:
   // Throws UnsupportedError for kFisher and kSampledFisher with a loss that is no likelihood, and
@@ -71,7 +73,7 @@ class CurvatureOperator : public LinearOperator {
   Curvature curvature_;
   CurvatureOptions options_;
   std::vector<std::shared_ptr<ChunkGraph>> kept_;
-  std::vector<uint32_t> versions_;  // of the parameters that kept_ was built from
+  std::string parameters_hash_;  // of the values that kept_ was built from
 };
 
 }  // namespace curvq
