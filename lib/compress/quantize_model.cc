@@ -4,6 +4,7 @@
 
 #include "compress/output_plan.h"
 #include "compress/output_target.h"
+#include "compress/token_weights.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -44,9 +45,8 @@ class BlockActivations {
     chunk_ = std::max<int64_t>(1, kChunkTokens / residual_.size(1));
   }
 
-  // Moves on to the input of `group` (0 q/k/v, 1 o, 2 gate/up, 3 down; in this order) and adds
-  // 2/N sum x x^T to the lower triangle of `hessian` unless that is null.
-  void advance(const DecoderBlock& block, size_t group, float* hessian) {
+  // Moves on to the input of `group` (0 q/k/v, 1 o, 2 gate/up, 3 down; in this order).
+  void advance(const DecoderBlock& block, size_t group) {
     const int64_t n = residual_.size(0), t = residual_.size(1);
     torch::Tensor next;
     for (int64_t i = 0; i < n; i += chunk_) {
@@ -60,15 +60,29 @@ class BlockActivations {
       if (group == 3) out = block.down_input(input());
       if (!next.defined()) next = torch::empty({n, t, out.size(-1)}, torch::kFloat32);
       next.narrow(0, i, count).copy_(out);
-      if (hessian == nullptr) continue;
-      const int64_t k = out.size(-1);
-      const torch::Tensor rows = out.contiguous();
-      const auto accumulate =
-          activations_ == Activations::kInt16 ? accumulate_gram_int16 : accumulate_gram;
-      accumulate(rows.data_ptr<float>(), count * t, k, k, 2.0f / static_cast<float>(n * t),
-                 hessian);
     }
     input_ = next;
+  }
+
+  // 2/N sum u x x^T of the group's inputs [in, in], u [n * t] token weights (undefined: 1).
+  std::vector<float> hessian(const torch::Tensor& weights, const std::string& layer) const {
+    const int64_t k = input_.size(-1);
+    const torch::Tensor x = input_.reshape({-1, k});
+    const float scale = 2.0f / static_cast<float>(x.size(0));
+    const auto accumulate =
+        activations_ == Activations::kInt16 ? accumulate_gram_int16 : accumulate_gram;
+    std::vector<float> hessian(k * k, 0.0f);
+    for (int64_t i = 0; i < x.size(0); i += kChunkTokens) {
+      const int64_t count = std::min(kChunkTokens, x.size(0) - i);
+      torch::Tensor rows = x.narrow(0, i, count);
+      if (weights.defined()) rows = rows * weights.narrow(0, i, count).sqrt().unsqueeze(-1);
+      accumulate(rows.data_ptr<float>(), count, k, k, scale, hessian.data());
+    }
+    mirror_lower(hessian.data(), k);
+    for (int64_t i = 0; i < k; ++i) {
+      if (!std::isfinite(hessian[i * k + i])) check_finite(layer);
+    }
+    return hessian;
   }
 
   const torch::Tensor& residual() const { return residual_; }
@@ -217,13 +231,20 @@ class ModelQuantizer {
   }
 
   void quantize_blocks(CheckpointWriter& writer) {
-    torch::NoGradGuard no_grad;
     const bool capture = options_.method == Method::kGptq;
-    std::unique_ptr<BlockActivations> activations;
-    if (capture)
+    std::vector<std::vector<torch::Tensor>> energies;
+    if (capture && options_.token_weights) {
+      const Clock::time_point start = Clock::now();
+      energies =
+          internal::output_gradient_energies(model_, window_ids(*calibration_), options_.seed);
+      report_.capture_seconds += seconds_since(start);
+    }
+    torch::NoGradGuard no_grad;
+    std::unique_ptr<BlockActivations> activations, originals;
+    if (capture) {
       activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)),
                                                        options_.calibration_activations());
-    std::unique_ptr<BlockActivations> originals;
+    }
     if (corrects()) {
       originals = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)),
                                                      Activations::kFloat32);
@@ -233,28 +254,27 @@ class ModelQuantizer {
       DecoderBlock block = model_.load_block(layer);
       const DecoderBlock original = block;  // shares the tensors
       const auto groups = block.linears();
+      size_t slot = 0;
       for (size_t group = 0; group < groups.size(); ++group) {
-        std::vector<float> hessian;
-        if (capture) {
-          const Clock::time_point start = Clock::now();
-          const int64_t k = groups[group].front()->info.in_features;
-          if (any_quantized(groups[group])) hessian.assign(k * k, 0.0f);
-          activations->advance(block, group, hessian.empty() ? nullptr : hessian.data());
-          if (originals) originals->advance(original, group, nullptr);
-          if (!hessian.empty()) {
-            mirror_lower(hessian.data(), k);
-            for (int64_t i = 0; i < k; ++i) {
-              if (!std::isfinite(hessian[i * k + i]))
-                activations->check_finite(groups[group].front()->info.name);
-            }
-          }
-          if (originals && !hessian.empty())
-            correct(groups[group], hessian, *activations, *originals, group % 2 == 1);
-          report_.capture_seconds += seconds_since(start);
-        }
+        const Clock::time_point start = Clock::now();
+        if (capture) activations->advance(block, group);
+        if (originals) originals->advance(original, group);
+        report_.capture_seconds += seconds_since(start);
+        Moments moments;  // shared by the group unless each layer weighs tokens in its own way
         for (Linear* linear : groups[group]) {
-          quantize_linear(*linear, hessian.empty() ? nullptr : hessian.data(), writer);
+          if (capture && by_name_.at(linear->info.name)->scheme) {
+            const Clock::time_point moments_start = Clock::now();
+            if (moments.hessian.empty() || !energies.empty()) {
+              moments = moments_of(linear->info.name, *activations, originals.get(),
+                                   energies.empty() ? torch::Tensor() : energies[layer][slot],
+                                   group % 2 == 1);
+            }
+            if (originals) correct(*linear, moments);
+            report_.capture_seconds += seconds_since(moments_start);
+          }
+          quantize_linear(*linear, capture ? moments.hessian.data() : nullptr, writer);
           progress.advance(1, linear->info.name);
+          ++slot;
         }
       }
       if (capture && layer + 1 < model_.config().num_layers) {
@@ -267,50 +287,55 @@ class ModelQuantizer {
     }
   }
 
-  bool corrects() const {
-    return options_.input_correction > 0 || options_.residual_correction > 0;
-  }
+  // Sums over the calibration tokens, see corrected_weight().
+  struct Moments {
+    std::vector<float> hessian;
+    torch::Tensor input_cross, residual_cross;
+  };
 
-  // Moves the weights of layers that read the same input towards the float layers' outputs (see
-  // corrected_weight); `writes_residual` says whether their output goes to the residual stream.
-  void correct(const std::vector<Linear*>& linears, std::vector<float>& hessian,
-               const BlockActivations& quantized, const BlockActivations& originals,
-               bool writes_residual) {
+  // `energies` [tokens] may be undefined; `writes_residual`: the layer's output goes to the
+  // residual stream.
+  Moments moments_of(const std::string& layer, const BlockActivations& quantized,
+                     const BlockActivations* originals, const torch::Tensor& energies,
+                     bool writes_residual) const {
     const int64_t k = quantized.input().size(-1);
     const torch::Tensor x = quantized.input().reshape({-1, k});
-    const torch::Tensor x_float = originals.input().reshape({-1, k});
-    const torch::Tensor h = torch::from_blob(hessian.data(), {k, k});
-    const double scale = 2.0 / static_cast<double>(x.size(0));
-    // sum over tokens of a^T x, a chunk at a time
+    torch::Tensor weights;
+    if (energies.defined()) weights = internal::mixed_weights(x, energies);
+    Moments moments;
+    moments.hessian = quantized.hessian(weights, layer);
+    if (originals == nullptr) return moments;
+    // 2/N sum u (a - b) x^T, a chunk at a time
     const auto cross = [&](const torch::Tensor& a, const torch::Tensor& b) {
       torch::Tensor sum = torch::zeros({a.size(1), k});
       for (int64_t i = 0; i < x.size(0); i += kChunkTokens) {
         const int64_t count = std::min(kChunkTokens, x.size(0) - i);
-        const torch::Tensor difference = a.narrow(0, i, count) - b.narrow(0, i, count);
-        sum.addmm_(difference.t(), x.narrow(0, i, count), 1, scale);
+        torch::Tensor difference = a.narrow(0, i, count) - b.narrow(0, i, count);
+        if (weights.defined()) difference *= weights.narrow(0, i, count).unsqueeze(-1);
+        sum.addmm_(difference.t(), x.narrow(0, i, count), 1, 2.0 / static_cast<double>(x.size(0)));
       }
       return sum;
     };
-    const torch::Tensor input_cross = cross(x_float, x);
-    torch::Tensor residual_cross;
+    moments.input_cross = cross(originals->input().reshape({-1, k}), x);
     if (writes_residual && options_.residual_correction > 0) {
       const int64_t hidden = quantized.residual().size(-1);
-      residual_cross = cross(originals.residual().reshape({-1, hidden}),
-                             quantized.residual().reshape({-1, hidden}));
+      moments.residual_cross = cross(originals->residual().reshape({-1, hidden}),
+                                     quantized.residual().reshape({-1, hidden}));
     }
-    for (Linear* linear : linears) {
-      if (!by_name_.at(linear->info.name)->scheme) continue;
-      linear->weight = internal::corrected_weight(
-          linear->weight, h, input_cross, residual_cross, options_.input_correction,
-          options_.residual_correction, std::max(options_.gptq.damping, 1e-3));
-    }
+    return moments;
   }
 
-  bool any_quantized(const std::vector<Linear*>& group) const {
-    for (const Linear* linear : group) {
-      if (by_name_.at(linear->info.name)->scheme) return true;
-    }
-    return false;
+  bool corrects() const {
+    return options_.input_correction > 0 || options_.residual_correction > 0;
+  }
+
+  // Moves the layer's weight towards the float layer's outputs.
+  void correct(Linear& linear, Moments& moments) const {
+    const int64_t k = linear.info.in_features;
+    linear.weight = internal::corrected_weight(
+        linear.weight, torch::from_blob(moments.hessian.data(), {k, k}), moments.input_cross,
+        moments.residual_cross, options_.input_correction, options_.residual_correction,
+        std::max(options_.gptq.damping, 1e-3));
   }
 
   void quantize_linear(Linear& linear, const float* hessian, CheckpointWriter& writer) {

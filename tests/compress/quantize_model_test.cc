@@ -146,6 +146,9 @@ TEST_F(QuantizeModel, EveryStepOfTheBestPresetBringsTheOutputsCloser) {
   options_.input_correction = 1;
   options_.residual_correction = 0.5;
   const double corrected = kl();
+  options_.token_weights = true;
+  const double weighted = kl();
+  EXPECT_LT(weighted, 0.75 * plain);
   EXPECT_LT(searched, 0.9 * plain);
   EXPECT_LT(refined, 0.9 * plain);
   EXPECT_LT(corrected, 0.75 * plain);

@@ -59,6 +59,11 @@ struct QuantizeOptions {
   // kSequential; 0 to 1, 0: nothing): of the difference in its inputs, and, where it writes to the
   // residual stream, of the difference there. Costs a second forward pass and two Gram matrices.
   double input_correction = 0, residual_correction = 0;
+  // Hessians half of plain tokens, half of tokens weighted by |g|^2, g the gradient of the model's
+  // own log likelihood in the layer's output (labels drawn from its softmax, by `seed`): attention
+  // sinks carry most of |g|^2 and hardly any of |x|^2. Costs three forward passes.
+  bool token_weights = false;
+  uint64_t seed = 0;
   GptqOptions gptq;
   RefineOptions refine{.sweeps = 0};  // after GPTQ
   PlanOptions plan;

@@ -1,0 +1,99 @@
+#include "compress/token_weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "curvq/core/progress.h"
+
+namespace curvq::internal {
+namespace {
+
+constexpr int64_t kChunkTokens = 2048;
+
+// Gradient in the residual stream behind the last block, [n, t, hidden].
+torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hidden,
+                              torch::Generator& generator) {
+  torch::Tensor gradient = torch::empty_like(hidden);
+  for (int64_t i = 0; i < hidden.size(0); ++i) {  // a window's logits at a time
+    const torch::Tensor x = hidden[i].clone().requires_grad_();
+    const torch::Tensor logits = model.logits(x);
+    torch::NoGradGuard no_grad;
+    torch::Tensor from_logits = torch::softmax(logits, -1);
+    const torch::Tensor labels = torch::multinomial(from_logits, 1, false, generator);
+    from_logits.scatter_add_(-1, labels, torch::full({labels.size(0), 1}, -1.0f));
+    gradient[i].copy_(torch::autograd::grad({logits}, {x}, {from_logits})[0]);
+  }
+  return gradient;
+}
+
+// Sets energies[slot] [tokens of x] and returns the gradient in x from that in the block's output.
+torch::Tensor backward(const DecoderBlock& block, const torch::Tensor& x,
+                       const torch::Tensor& gradient, std::vector<torch::Tensor>& energies) {
+  DecoderBlock with_outputs = block;
+  std::vector<torch::Tensor> wanted = {x.clone().requires_grad_()};
+  for (const auto& group : with_outputs.linears()) {
+    for (Linear* linear : group) {
+      // A bias for every token: its gradient is that in the layer's output.
+      torch::Tensor bias = torch::zeros({x.size(0), x.size(1), linear->weight.size(0)});
+      if (linear->bias.defined()) bias += linear->bias;
+      linear->bias = bias.requires_grad_();
+      wanted.push_back(linear->bias);
+    }
+  }
+  const torch::Tensor out = with_outputs.forward(wanted[0]);
+  const auto gradients = torch::autograd::grad({out}, wanted, {gradient});
+  energies.clear();
+  for (size_t i = 1; i < gradients.size(); ++i)
+    energies.push_back(gradients[i].square().sum(-1).flatten());
+  return gradients[0];
+}
+
+}  // namespace
+
+std::vector<std::vector<torch::Tensor>> output_gradient_energies(const DecoderModel& model,
+                                                                 const torch::Tensor& ids,
+                                                                 uint64_t seed) {
+  const int64_t layers = model.config().num_layers, windows = ids.size(0), length = ids.size(1);
+  const int64_t chunk = std::max<int64_t>(1, kChunkTokens / length);
+  torch::Generator generator = at::detail::createCPUGenerator(seed);
+  std::vector<std::vector<torch::Tensor>> energies(layers);
+  Progress progress("weighing tokens", (windows + chunk - 1) / chunk * layers);
+  for (int64_t first = 0; first < windows; first += chunk) {
+    const int64_t count = std::min(chunk, windows - first);
+    std::vector<torch::Tensor> inputs;
+    torch::Tensor x;
+    {
+      torch::NoGradGuard no_grad;
+      x = model.embed(ids.narrow(0, first, count));
+      for (int64_t layer = 0; layer < layers; ++layer) {
+        inputs.push_back(x);
+        x = model.load_block(layer).forward(x);
+      }
+    }
+    torch::Tensor gradient = stream_gradient(model, x, generator);
+    for (int64_t layer = layers - 1; layer >= 0; --layer) {
+      std::vector<torch::Tensor> of_chunk;
+      gradient = backward(model.load_block(layer), inputs.back(), gradient, of_chunk);
+      inputs.pop_back();
+      model.release_block(layer);
+      energies[layer].resize(of_chunk.size());
+      for (size_t i = 0; i < of_chunk.size(); ++i) {
+        torch::Tensor& all = energies[layer][i];
+        if (!all.defined()) all = torch::empty({windows * length});
+        all.narrow(0, first * length, count * length).copy_(of_chunk[i]);
+      }
+      progress.advance(1, "");
+    }
+  }
+  return energies;
+}
+
+torch::Tensor mixed_weights(const torch::Tensor& x, const torch::Tensor& energies) {
+  const torch::Tensor sizes = x.to(torch::kFloat64).square().sum(-1);
+  const torch::Tensor w = energies.to(torch::kFloat64);
+  const double plain = sizes.sum().item<double>(), weighted = (sizes * w).sum().item<double>();
+  if (!(weighted > 0) || !std::isfinite(weighted)) return torch::ones({x.size(0)});
+  return ((1 + w * (plain / weighted)) / 2).to(torch::kFloat32);
+}
+
+}  // namespace curvq::internal

@@ -1,0 +1,92 @@
+#include "compress/token_weights.h"
+
+#include <gtest/gtest.h>
+
+#include "curvq/nn/differentiable_decoder.h"
+#include "nn/rms_norm.h"
+
+namespace curvq {
+namespace {
+
+const std::string kModel = std::string(CURVQ_TEST_DATA) + "/models/llama_gqa_tied";
+
+torch::Tensor some_ids(int64_t windows, int64_t length) {
+  torch::manual_seed(3);
+  return torch::randint(0, 100, {windows, length}, torch::kInt64);
+}
+
+// The same through weight gradients of the whole model: dL/dW = sum_t g_t x_t^T, so that for fewer
+// tokens than inputs g = dL/dW X^+.
+TEST(OutputGradientEnergies, EqualThoseThatTheWeightGradientImplies) {
+  const DecoderModel model(kModel, Engine::kDequantized);
+  const int64_t windows = 3, length = 5;
+  const torch::Tensor ids = some_ids(windows, length);
+  const auto energies = internal::output_gradient_energies(model, ids, 7);
+  ASSERT_EQ(energies.size(), static_cast<size_t>(model.config().num_layers));
+  const DifferentiableDecoder whole(model, torch::kFloat64);
+  torch::Generator generator = at::detail::createCPUGenerator(7);
+  for (int64_t i = 0; i < windows; ++i) {
+    const torch::Tensor logits = whole.forward(ids.narrow(0, i, 1))[0];
+    const torch::Tensor labels = torch::multinomial(
+        torch::softmax(model.logits(model.hidden_states(ids.narrow(0, i, 1)))[0], -1), 1, false,
+        generator);
+    const torch::Tensor nll =
+        torch::nll_loss(torch::log_softmax(logits, -1), labels.flatten(), {}, at::Reduction::Sum);
+    std::vector<torch::Tensor> weights;
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+      for (const auto& [key, value] : whole.parameters()) {
+        if (key == "model.layers.0.self_attn." + std::string(name) + ".weight")
+          weights.push_back(value);
+      }
+    }
+    ASSERT_EQ(weights.size(), 3u);
+    const auto gradients = torch::autograd::grad({nll}, weights);
+    const DecoderBlock block = model.load_block(0);
+    const torch::Tensor x = rms_norm(model.embed(ids.narrow(0, i, 1))[0], block.attention_norm,
+                                     model.config().norm_epsilon)
+                                .to(torch::kFloat64);
+    const torch::Tensor to_tokens = at::linalg_pinv(x.t());
+    for (size_t slot = 0; slot < 3; ++slot) {
+      const torch::Tensor g = to_tokens.matmul(gradients[slot].t());  // [length, out]
+      const torch::Tensor expected = g.square().sum(-1);
+      const torch::Tensor found =
+          energies[0][slot].narrow(0, i * length, length).to(torch::kFloat64);
+      EXPECT_LT(
+          ((found - expected).abs() / (expected + 1e-9 * expected.max())).max().item<double>(),
+          1e-3)
+          << "window " << i << ", linear " << slot;
+    }
+  }
+}
+
+TEST(OutputGradientEnergies, SameSeedSameResultAndChunksDoNotMatter) {
+  const DecoderModel model(kModel, Engine::kDequantized);
+  const torch::Tensor ids = some_ids(6, 8);
+  const auto first = internal::output_gradient_energies(model, ids, 1);
+  const auto again = internal::output_gradient_energies(model, ids, 1);
+  const auto other = internal::output_gradient_energies(model, ids, 2);
+  for (size_t layer = 0; layer < first.size(); ++layer) {
+    ASSERT_EQ(first[layer].size(), 7u);
+    for (size_t slot = 0; slot < 7; ++slot) {
+      EXPECT_EQ(first[layer][slot].numel(), 48);
+      EXPECT_TRUE(first[layer][slot].equal(again[layer][slot]));
+      EXPECT_FALSE(first[layer][slot].equal(other[layer][slot]));
+      EXPECT_GE(first[layer][slot].min().item<float>(), 0);
+    }
+  }
+}
+
+TEST(MixedWeights, KeepTheTraceAndGiveHalfOfItToTheEnergies) {
+  torch::manual_seed(4);
+  const torch::Tensor x = torch::randn({50, 6}), energies = torch::rand({50}) + 0.1;
+  const torch::Tensor u = internal::mixed_weights(x, energies);
+  const torch::Tensor sizes = x.square().sum(-1);
+  EXPECT_NEAR((u * sizes).sum().item<double>() / sizes.sum().item<double>(), 1, 1e-6);
+  EXPECT_GE(u.min().item<float>(), 0.5f);
+  const torch::Tensor extra = (u - 0.5) / energies;  // proportional to the energies
+  EXPECT_NEAR(extra.min().item<double>() / extra.max().item<double>(), 1, 1e-3);
+  EXPECT_TRUE(internal::mixed_weights(x, torch::zeros({50})).equal(torch::ones({50})));
+}
+
+}  // namespace
+}  // namespace curvq
