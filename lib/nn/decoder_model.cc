@@ -110,6 +110,15 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine)
     }
     check_shape(*tensor, info.shape);
   }
+  const std::string behind = "model.layers." + std::to_string(config_.num_layers) + ".";
+  for (const TensorView* tensor : checkpoint_->tensors()) {
+    if (tensor->name.rfind(behind, 0) != 0) continue;
+    log_warning(format(
+        "%s: there is %s, but num_hidden_layers is %lld; layers from there on take "
+        "no part",
+        directory.c_str(), tensor->name.c_str(), static_cast<long long>(config_.num_layers)));
+    break;
+  }
   if (scheme_of(kHead) && !config_.tied_embeddings &&
       checkpoint_->find("lm_head.weight_packed") != nullptr) {
     throw UnsupportedError(directory + ": lm_head is quantized, which is not handled");

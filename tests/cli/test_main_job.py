@@ -125,6 +125,15 @@ class MainJob(CliTest):
         self.fails("quantize", model, "--method", "rtn", "--on-indivisible", "keep", "--out", model, status=2, says=str(model))
         self.assertEqual({path.name: path.read_bytes() for path in model.iterdir()}, before)
 
+    def test_fewer_layers_than_the_checkpoint_has_are_told(self):
+        model = self.copy_model("stories260K")
+        config = json.loads((model / "config.json").read_text())
+        config["num_hidden_layers"] = 3
+        (model / "config.json").write_text(json.dumps(config))
+        result = self.run_curvq("eval", model, "--data", TOKENS / "evaluation.safetensors", "--num-samples", "1")
+        self.assertIn("model.layers.3.", result.stderr)
+        self.assertIn("num_hidden_layers is 3", result.stderr)
+
     def test_data_that_does_not_fit(self):
         def eval_fails(source, status, says):
             self.fails("eval", STORIES, "--data", source, status=status, says=says)
