@@ -5,11 +5,13 @@
 
 #define CURVQ_COMMANDS(COMMAND) \
   COMMAND(kInspectCommand)      \
+  COMMAND(kHessianCommand)      \
   COMMAND(kQuantizeCommand)     \
   COMMAND(kEvalCommand)         \
   COMMAND(kGenerateCommand)     \
   COMMAND(kCompareCommand)      \
-  COMMAND(kVerifyCommand)
+  COMMAND(kVerifyCommand)       \
+  COMMAND(kBenchCommand)
 
 namespace curvq::cli {
 

@@ -118,6 +118,7 @@ void Options::parse_command_line(const std::vector<std::string>& arguments) {
   }
   for (size_t i = 0; i < positionals_.size(); ++i) {
     if (i >= num_positionals) {
+      if (!positionals_[i].required) continue;
       throw UsageError(command_ + " needs " + positionals_[i].name + ": " + positionals_[i].help);
     }
     if (positionals_[i].value.empty()) throw UsageError(positionals_[i].name + " is empty");
@@ -248,6 +249,7 @@ int Options::count(const std::string& name) const {
 OrderedJson Options::to_json() const {
   OrderedJson json = OrderedJson::object();
   for (const Positional& positional : positionals_) {
+    if (positional.value.empty()) continue;
     std::string key = positional.name;
     for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     json[key] = positional.value;

@@ -24,6 +24,8 @@ class Options {
 
   // Arguments without a name, required, in this order.
   Options& add_positional(std::string name, std::string help);
+  // One that may be left out; behind the required ones. positional() is then empty.
+  Options& add_optional_positional(std::string name, std::string help);
   // Title under which the options declared next are shown.
   Options& add_group(std::string title);
   // No value on the command line; `name = true|false` in a file.
@@ -114,6 +116,7 @@ class Options {
   };
   struct Positional {
     std::string name, help, value;
+    bool required = true;
   };
 
   Declared& declare(Kind kind, std::string name, std::string value_name, std::string help);

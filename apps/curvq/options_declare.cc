@@ -63,6 +63,11 @@ Options& Options::add_positional(std::string name, std::string help) {
   return *this;
 }
 
+Options& Options::add_optional_positional(std::string name, std::string help) {
+  positionals_.push_back({std::move(name), std::move(help), "", /*required=*/false});
+  return *this;
+}
+
 Options& Options::add_group(std::string title) {
   group_ = std::move(title);
   return *this;
@@ -193,7 +198,8 @@ std::string Options::range_text(const Declared& option) const {
 
 std::string Options::help() const {
   std::string out = "usage: curvq " + command_;
-  for (const Positional& positional : positionals_) out += " " + positional.name;
+  for (const Positional& positional : positionals_)
+    out += positional.required ? " " + positional.name : " [" + positional.name + "]";
   out += " [options]\n\n" + summary_ + "\n";
   if (!positionals_.empty()) out += "\narguments:\n";
   for (const Positional& positional : positionals_) {

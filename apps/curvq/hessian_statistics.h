@@ -1,0 +1,19 @@
+// The statistics of `curvq hessian`: computed, put into the JSON, printed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "curvq/curvature/curvature_operator.h"
+#include "options.h"
+#include "output.h"
+
+namespace curvq::cli {
+
+// Throws UsageError, before anything is computed, for options that do not fit the problem.
+void check_statistics(const Problem& problem, const Options& options);
+
+void compute_statistics(CurvatureOperator& op, const std::vector<std::string>& what,
+                        const Options& options, Output& output);
+
+}  // namespace curvq::cli

@@ -1,0 +1,107 @@
+#include "memory_plan.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/report/numbers.h"
+#include "curvq/report/table.h"
+
+namespace curvq::cli {
+namespace {
+
+int64_t resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmRSS:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+// Vectors of the parameters' size that the estimators hold at most.
+int64_t num_vectors(const std::vector<std::string>& what, const Options& options, int64_t n) {
+  if (options.flag("exact")) return 3 * n;  // the matrix, and what its eigenvectors need
+  int64_t most = 2;
+  for (const std::string& name : what) {
+    if (name == "eigen")
+      most = std::max(most, std::max<int64_t>(2 * options.integer("top-k") + 10, 20));
+    if (name == "density") most = std::max(most, options.integer("steps") + 2);
+    if (name == "diagonal") most = std::max<int64_t>(most, 4);
+  }
+  return std::min(most + 2, n + 2);
+}
+
+}  // namespace
+
+OrderedJson MemoryPlan::json() const {
+  return {{"total_bytes", total_bytes()},
+          {"program_bytes", program_bytes},
+          {"weights_bytes", weights_bytes},
+          {"vectors_bytes", vectors_bytes},
+          {"activations_bytes", activations_bytes},
+          {"graph_bytes", graph_bytes},
+          {"chunk_size", chunk_size},
+          {"keeps_graph", keeps_graph}};
+}
+
+std::string MemoryPlan::text(bool color) const {
+  Table table({{"memory"}, {"bytes", Table::Align::kRight}});
+  table.add_row(
+      {"program, weights (" + bytes_text(weights_bytes) + ") and data", bytes_text(program_bytes)});
+  table.add_row({"vectors of estimators", bytes_text(vectors_bytes)});
+  table.add_row({"activations of a chunk", bytes_text(activations_bytes)});
+  table.add_row({"gradient and graph", bytes_text(graph_bytes)});
+  table.add_rule();
+  table.add_row({"at the peak", bytes_text(total_bytes())});
+  return table.str(color) + format("%lld samples go through the model together%s\n",
+                                   static_cast<long long>(chunk_size),
+                                   keeps_graph ? ", the graph is kept for all products" : "");
+}
+
+void MemoryPlan::check() const {
+  if (limit_bytes == 0 || total_bytes() <= limit_bytes) return;
+  throw ResourceError(
+      format("%s would be needed with %lld samples a chunk, --max-memory is %s; "
+             "lower --chunk-size or --max-length, or use --checkpoint",
+             bytes_text(total_bytes()).c_str(), static_cast<long long>(chunk_size),
+             bytes_text(limit_bytes).c_str()));
+}
+
+MemoryPlan plan_memory(const Problem& problem, Curvature curvature,
+                       const std::vector<std::string>& what, const Options& options) {
+  MemoryPlan plan;
+  const int64_t n = problem.dimension();
+  plan.vectors_bytes = num_vectors(what, options, n) * n *
+                       static_cast<int64_t>(problem.options().dtype().itemsize());
+  const int64_t asked = problem.problem_options().chunk_size, all = problem.num_samples();
+  plan.chunk_size = asked > 0 ? std::min(asked, all) : all;
+  plan.keeps_graph = plan.chunk_size == all;
+  const auto fill_in = [&] {
+    const MemoryModel model =
+        measure_memory(problem, curvature, {.kept_graphs = plan.keeps_graph ? 1 : 0});
+    plan.weights_bytes = model.weights_bytes;
+    plan.activations_bytes = model.activations_bytes(plan.chunk_size);
+    plan.graph_bytes = model.graph_bytes(plan.chunk_size);
+    return model;
+  };
+  fill_in();
+  plan.program_bytes = resident_bytes();  // with the code and the heap that products need
+  if (!options.has("max-memory")) return plan;
+  plan.limit_bytes = options.bytes("max-memory");
+  if (plan.total_bytes() <= plan.limit_bytes) return plan;
+  plan.keeps_graph = false;
+  const MemoryModel fresh = fill_in();
+  if (asked > 0 || plan.total_bytes() <= plan.limit_bytes) return plan;
+  // What the model's total counts, but the plan under other names.
+  const int64_t elsewhere = fresh.weights_bytes + fresh.vectors_bytes;
+  const int64_t left = plan.limit_bytes - plan.program_bytes - plan.vectors_bytes + elsewhere;
+  plan.chunk_size = fresh.total_bytes(1) <= left ? fresh.largest_chunk(left, all) : 1;
+  plan.activations_bytes = fresh.activations_bytes(plan.chunk_size);
+  plan.graph_bytes = fresh.graph_bytes(plan.chunk_size);
+  return plan;
+}
+
+}  // namespace curvq::cli

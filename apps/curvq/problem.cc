@@ -1,0 +1,137 @@
+#include "problem.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/io/safetensors.h"
+#include "curvq/nn/torch_tensor.h"
+#include "data.h"
+
+namespace curvq::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+torch::optional<torch::ScalarType> chosen_dtype(const Options& options) {
+  const std::string dtype = options.text("dtype");
+  if (dtype == "float32") return torch::kFloat32;
+  if (dtype == "float64") return torch::kFloat64;
+  return {};
+}
+
+// `x` and `y` of a .safetensors file, the first --num-samples of them.
+Batch load_xy(const SafetensorsFile& file, const Options& options) {
+  Batch data{to_torch(file.at("x")), to_torch(file.at("y"))};
+  for (torch::Tensor* tensor : {&data.inputs, &data.targets}) {
+    if (tensor->dim() == 0 || tensor->numel() == 0)
+      throw FormatError(file.path() + ": x and y must hold at least one sample");
+    if (tensor->is_floating_point()) continue;
+    *tensor = tensor->to(torch::kInt64);
+  }
+  const int64_t available = data.inputs.size(0), wanted = options.integer("num-samples");
+  if (wanted > available) {
+    throw UsageError(format("%s %lld: %s has %lld samples", options.where("num-samples").c_str(),
+                            static_cast<long long>(wanted), file.path().c_str(),
+                            static_cast<long long>(available)));
+  }
+  if (wanted > 0) {
+    data.inputs = data.inputs.narrow(0, 0, wanted);
+    data.targets = data.targets.narrow(0, 0, std::min(wanted, data.targets.size(0)));
+  }
+  return data;
+}
+
+// Each token predicts the next of its window.
+Batch next_tokens(const TokenWindows& windows) {
+  if (windows.length < 2)
+    throw UsageError(windows.origin + ": windows of one token predict nothing; use longer ones");
+  const torch::Tensor ids =
+      torch::tensor(windows.ids).view({windows.num_windows, windows.length}).to(torch::kInt64);
+  return {ids.narrow(1, 0, windows.length - 1), ids.narrow(1, 1, windows.length - 1)};
+}
+
+bool holds_xy(const std::string& source) {
+  if (!fs::is_regular_file(source) || fs::path(source).extension() != ".safetensors") return false;
+  const SafetensorsFile file(source);
+  return file.find("x") != nullptr && file.find("y") != nullptr;
+}
+
+Problem load_directory(const std::string& path, const Options& options, ProblemOptions problem,
+                       Output& output) {
+  if (options.text("loss") != "cross_entropy")
+    throw UsageError(options.where("loss") + ": the loss of a model directory is cross_entropy");
+  const DecoderModel model(path, Engine::kDequantized);
+  const std::string source = options.text("data");
+  Batch data;
+  if (holds_xy(source)) {
+    data = load_xy(SafetensorsFile(source), options);
+    output.inputs()["data"] = {{"path", source},
+                               {"hash", Checkpoint(source).content_hash()},
+                               {"samples", data.inputs.size(0)}};
+  } else {
+    const TokenWindows windows = load_windows(options, "data", path, model.config().max_positions,
+                                              model.config().vocab_size);
+    data = next_tokens(windows);
+    output.inputs()["data"] = describe(windows);
+  }
+  const DecoderOptions decoder{chosen_dtype(options).value_or(torch::kFloat32),
+                               options.flag("checkpoint")};
+  output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
+  return Problem(load_decoder(model, decoder), cross_entropy(), data, std::move(problem));
+}
+
+Problem load_script(const std::string& path, const Options& options, ProblemOptions problem,
+                    Output& output) {
+  if (options.flag("checkpoint"))
+    throw UsageError("--checkpoint needs a model directory; TorchScript has no blocks");
+  const SafetensorsFile file(options.text("data"));
+  Batch data = load_xy(file, options);
+  output.inputs()["model"] = {{"path", path}};
+  output.inputs()["data"] = {{"path", file.path()},
+                             {"hash", Checkpoint(file.path()).content_hash()},
+                             {"samples", data.inputs.size(0)}};
+  return Problem(load_torchscript(path, chosen_dtype(options)), loss_by_name(options.text("loss")),
+                 data, std::move(problem));
+}
+
+}  // namespace
+
+void add_problem_options(Options& options) {
+  options
+      .add_text(
+          "data", "FILE",
+          "x and y in a .safetensors; for a model directory also text (.txt, .jsonl) or token "
+          "ids (.safetensors[:NAME]), whose next tokens are the targets")
+      .add_choice(
+          "loss", {"cross_entropy", "mse"},
+          "mean over loss terms; a negative target is none; mse is half the sum over outputs",
+          "cross_entropy")
+      .add_choice("dtype", {"auto", "float32", "float64"},
+                  "precision; auto: that of a TorchScript file, float32 for a model directory",
+                  "auto")
+      .add_integer(
+          "chunk-size", "N",
+          "samples that go through the model together; 0: all, or what --max-memory allows", 0,
+          int64_t{1} << 40, 0)
+      .add_flag("checkpoint",
+                "compute each block of a model directory again instead of keeping it: less memory, "
+                "more time");
+  add_window_options(options);
+}
+
+Problem load_problem(const std::string& model, const Options& options, ProblemOptions problem,
+                     Output& output) {
+  problem.chunk_size = options.integer("chunk-size");
+  if (fs::is_directory(model)) return load_directory(model, options, std::move(problem), output);
+  if (fs::path(model).extension() == ".pt" || !fs::exists(model))
+    return load_script(model, options, std::move(problem), output);
+  throw UnsupportedError(model +
+                         ": not a model directory or a TorchScript .pt file; those are what "
+                         "this command reads");
+}
+
+}  // namespace curvq::cli
