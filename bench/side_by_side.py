@@ -2,7 +2,7 @@
 
     side_by_side.py MODEL --data FILE.safetensors [--curvq BINARY] [--only peer|curvq]
         [--formats nvfp4,mxfp4,int4-g64] [--peer-captures sequential,float,mse]
-        [--curvq-captures sequential,float] [--threads N] [--repeats N] [--work DIR]
+        [--curvq-captures sequential,float,best] [--threads N] [--repeats N] [--work DIR]
         [--out FILE.json]
 
 FILE holds token ids `calib` and `eval`, [windows, length]: the first 32 windows calibrate, the
@@ -10,6 +10,7 @@ first 16 evaluate. Each run, from start to written checkpoint, is a child proces
 the two programs take turns; its processor time is user + system, its memory the largest resident
 set. Then transformers loads the checkpoints (tests/client/client_check.py) and computes
 perplexity, KL(original || quantized) and top-1 agreement in float32. Medians over the repeats.
+The capture `best` is curvq's --preset best. Results are written after every row.
 
     scripts/setup-client                                         # the client, in .deps/client
     scripts/setup-client .deps/peer bench/peer-requirements.txt  # llm-compressor, in .deps/peer
@@ -89,18 +90,22 @@ class Case:
 
     def command(self) -> list:
         samples = ["--calibration", f"{self.options.data}:calib", "--num-samples", NUM_CALIBRATION]
-        samples += ["--max-length", LENGTH, "--capture", self.capture]
+        best = self.capture == "best"
+        samples += ["--max-length", LENGTH, "--capture", "sequential" if best else self.capture]
         if self.program == "llm-compressor":
             script = TOP / "bench/quantize_llm_compressor.py"
             start = [self.options.peer_python, script, self.options.model, self.checkpoint]
             return [*start, "--scheme", self.scheme, *samples]
         start = [self.options.curvq, "quantize", self.options.model, "--out", self.checkpoint]
         rounding = [*CURVQ_SCHEMES[self.scheme], "--method", "gptq", "--on-indivisible", "keep"]
+        rounding += ["--preset", "best"] if best else []
         return [*start, *rounding, *samples, "--threads", self.options.threads]
 
     def run(self) -> None:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         self.runs.append(run_measured(self.command(), self.log, self.options.threads))
+        seconds = self.runs[-1]["cpu_seconds"]
+        print(f"{self.checkpoint.name}: {seconds:.1f} CPU s", file=sys.stderr, flush=True)
 
     def result(self) -> dict:
         row = {"format": self.scheme, "program": self.program, "capture": self.capture}
@@ -120,11 +125,11 @@ class Case:
         return json_of_last_line(run_measured([*client, *samples], log, self.options.threads))
 
 
-def measure(options) -> list[dict]:
+def measure(options):
+    """Yields a row for each program, capture and format."""
     programs = {"llm-compressor": options.peer_captures, "curvq": options.curvq_captures}
     if options.only:
         programs.pop("curvq" if options.only == "peer" else "llm-compressor")
-    rows = []
     for scheme in options.formats:
         cases = [
             Case(options, scheme, program, capture)
@@ -135,10 +140,10 @@ def measure(options) -> list[dict]:
             for case in cases:
                 case.run()
         for case in cases:
-            rows.append(case.result())
-            cells = [style.format(rows[-1][key]) for key, style in COLUMNS.items()]
+            row = case.result()
+            cells = [style.format(row[key]) for key, style in COLUMNS.items()]
             print("| " + " | ".join(cells) + " |", flush=True)
-    return rows
+            yield row
 
 
 def machine() -> dict:
@@ -175,7 +180,6 @@ def main() -> None:
     options.model = str(pathlib.Path(options.model).resolve())
     options.work.mkdir(parents=True, exist_ok=True)
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
-    rows = measure(options)
     head = ["git", "-C", TOP, "rev-parse", "HEAD"]
     result = {
         "model": pathlib.Path(options.model).name,
@@ -187,11 +191,13 @@ def main() -> None:
         "repeats": options.repeats,
         "calibration": [NUM_CALIBRATION, LENGTH],
         "evaluation": [NUM_EVALUATION, LENGTH],
-        "rows": rows,
+        "rows": [],
     }
     out = options.out or TOP / f"bench/results/side-by-side-{result['model']}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=1) + "\n")
+    for row in measure(options):
+        result["rows"].append(row)
+        out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
