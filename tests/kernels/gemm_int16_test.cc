@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, Int16PathTest,
 TEST(Int16Test, ErrorIsBelowThatOfBfloat16) {
   const QuantizedMatrix weight = random_matrix(Scheme::nvfp4(), 64, 1536, 21);
   std::vector<float> x = random_values(32 * 1536, 22), rounded = x;
-  for (int64_t i = 0; i < 32; ++i) x[i * 1536 + 40 * i] = rounded[i * 1536 + 40 * i] = 300;
+  for (int64_t i = 0; i < 32; ++i) x[i * 1536 + 40 * i] = rounded[i * 1536 + 40 * i] = 300.7f;
   for (float& v : rounded) {  // to 8 significant bits
     int exponent;
     const float mantissa = std::frexp(v, &exponent);

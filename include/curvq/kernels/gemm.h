@@ -26,8 +26,9 @@ void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64
 // over a group (or 256 columns of it) are exact integers. About twice as fast as packed_gemm for
 // many rows. The error is at most
 //   sum_k |w_k| (s_p(k) / 2 + (k_size + 8) 2^-24 |x_k|)
-// which in norm is below that of rounding x to bfloat16 wherever a panel has fewer than 8192
-// columns. Memory as in packed_gemm. A row of x with a value that is not finite gives NaN in all
+// Rounding x to bfloat16 may move the largest value of a panel alone by amax 2^-9, more than all of
+// its n columns are moved here in norm, sqrt(n) amax 2^-16, for n < 16384.
+// Memory as in packed_gemm. A row of x with a value that is not finite gives NaN in all
 // its outputs. Throws as packed_gemm, and UnsupportedError where has_int16_path() is false.
 void packed_gemm_int16(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx,
                        float* out, int64_t ldout);
