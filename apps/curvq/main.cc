@@ -121,9 +121,10 @@ int run_guarded(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
 #if defined(__GLIBC__)
-  // Large arrays come and go all the time; fetching each from the system anew costs page faults.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  // Arrays of some megabytes come and go all the time; fetching each from the system anew costs page
+  // faults. Larger ones go back at once.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif
   curvq::cli::watch_signals();
   return curvq::cli::run_guarded(std::vector<std::string>(argv + (argc > 0), argv + argc));
