@@ -24,8 +24,9 @@ using internal::kInt16Columns;
 constexpr int64_t kMostWidth = 256;
 // Columns of x that share a scale and stay in the first-level cache with their weights.
 constexpr int64_t kPanelWidth = 256;
-// Rows of x whose panel stays in the second-level cache, and weight rows that reuse it.
-constexpr int64_t kRowBlock = 192, kColumnBlock = 64;
+// Integers of x that stay in the second-level cache while kColumnBlock weight rows reuse them.
+constexpr int64_t kCachedIntegers = 128 << 10;
+constexpr int64_t kMostRows = 192, kColumnBlock = 64;
 
 // The columns of a weight, cut into blocks of one scale: a group, or equal pieces of a long one.
 // In memory each block takes `width` columns, a multiple of 8; spare ones are zero.
@@ -158,17 +159,16 @@ class ColumnBlock {
 
   void multiply(internal::Int16Tile* tile, const Int16Activations& x, int64_t m, float* out,
                 int64_t ldout) const {
-    const int64_t whole = n_ / kInt16Columns;
-    std::vector<float> edge(n_ % kInt16Columns == 0 ? 0 : m * kInt16Columns);
-    for (int64_t panel = 0; panel < blocks_.num_panels(); ++panel) {
-      for (int64_t row = 0; row < m; row += kRowBlock) {
-        const int64_t rows = std::min(kRowBlock, m - row);
-        for (int64_t t = 0; t < whole; ++t) {
-          tile(part(x, panel, row, rows, t, out + row * ldout + first_ + t * kInt16Columns, ldout));
-        }
-        if (!edge.empty()) {
-          tile(part(x, panel, row, rows, whole, edge.data() + row * kInt16Columns, kInt16Columns));
-        }
+    const int64_t whole = n_ / kInt16Columns, tiles = whole + (n_ % kInt16Columns != 0);
+    std::vector<float> edge(whole == tiles ? 0 : m * kInt16Columns);
+    const int64_t row_block = std::clamp<int64_t>(kCachedIntegers / x.stride, 24, kMostRows);
+    for (int64_t row = 0; row < m; row += row_block) {
+      const int64_t rows = std::min(row_block, m - row);
+      for (int64_t t = 0; t < tiles; ++t) {
+        float* to = t < whole ? out + row * ldout + first_ + t * kInt16Columns
+                              : edge.data() + row * kInt16Columns;
+        for (int64_t panel = 0; panel < blocks_.num_panels(); ++panel)
+          tile(part(x, panel, row, rows, t, to, t < whole ? ldout : kInt16Columns));
       }
     }
     if (edge.empty()) return;

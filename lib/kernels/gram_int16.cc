@@ -22,8 +22,9 @@ constexpr int64_t kPanelRows = 256;  // share a scale
 constexpr int64_t kBlockRows = 64;   // 64 products of 12 + 12 bits fit in 31
 constexpr float kMost = 4095;
 
-// Columns of x whose integers stay in the second-level cache, as rows of the product.
-constexpr int64_t kColumnBlock = 192;
+// Columns of x whose integers stay in the second-level cache, as rows of the product, while those
+// of some strips meet them.
+constexpr int64_t kColumnBlock = 192, kStripsTogether = 4;
 
 // The largest magnitude of each of 16 columns; as integers, NaN is larger than infinity.
 CURVQ_SIMD_CLONES void strip_amax(const float* x, int64_t rows, int64_t ldx, float* amax) {
@@ -155,18 +156,27 @@ void accumulate_gram_int16(const float* x, int64_t n, int64_t k, int64_t ldx, fl
   for (int64_t t = 0; t < n; t += kPanelRows) {
     panels.emplace_back(k).fill(x + t * ldx, std::min(kPanelRows, n - t), ldx);
   }
-  parallel_for(0, strips, [&](int64_t s) {
-    const int64_t first = s * kStrip;
-    std::vector<float> sums((k - first) * kStrip, 0.0f);
-    for (int64_t row = first; row < k; row += kColumnBlock) {
-      const int64_t count = std::min(kColumnBlock, k - row);
-      for (const Panel& panel : panels)
-        panel.multiply(tile, row, count, s, sums.data() + (row - first) * kStrip, kStrip);
+  parallel_for(0, (strips + kStripsTogether - 1) / kStripsTogether, [&](int64_t group) {
+    const int64_t first_strip = group * kStripsTogether, first = first_strip * kStrip;
+    const int64_t count_strips = std::min(kStripsTogether, strips - first_strip);
+    const int64_t rows = k - first;
+    std::vector<float> sums(count_strips * rows * kStrip, 0.0f);  // [strip, row, column]
+    for (int64_t row = 0; row < rows; row += kColumnBlock) {
+      const int64_t count = std::min(kColumnBlock, rows - row);
+      for (const Panel& panel : panels) {
+        for (int64_t s = 0; s < count_strips; ++s) {
+          panel.multiply(tile, first + row, count, first_strip + s,
+                         sums.data() + (s * rows + row) * kStrip, kStrip);
+        }
+      }
     }
-    for (int64_t i = first; i < k; ++i) {
-      const int64_t columns = std::min({kStrip, k - first, i - first + 1});
-      for (int64_t j = 0; j < columns; ++j)
-        gram[i * k + first + j] += alpha * sums[(i - first) * kStrip + j];
+    for (int64_t s = 0; s < count_strips; ++s) {
+      const int64_t column = first + s * kStrip;
+      for (int64_t i = column; i < k; ++i) {
+        const int64_t columns = std::min(kStrip, i - column + 1);
+        for (int64_t j = 0; j < columns; ++j)
+          gram[i * k + column + j] += alpha * sums[(s * rows + i - first) * kStrip + j];
+      }
     }
   });
 }

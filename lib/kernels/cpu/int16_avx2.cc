@@ -44,6 +44,7 @@ void micro_tile(const Int16Panel& panel, int64_t row) {
   const int16_t* x = panel.x + row * ldx;
   const int16_t* w = panel.w;
   const float* scales = panel.scales;
+  for (int i = 0; i < kM; ++i) __builtin_prefetch(panel.out + (row + i) * panel.ldout, 1);
   __m256 sums[kM][kVectors];
   for (int i = 0; i < kM; ++i) {
     for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_setzero_ps();
