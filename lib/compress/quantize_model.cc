@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "compress/block_activations.h"
 #include "compress/output_plan.h"
 #include "compress/output_target.h"
 #include "compress/token_weights.h"
@@ -12,12 +13,13 @@
 #include "curvq/core/progress.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/kernels/gemm.h"
-#include "curvq/kernels/gram.h"
-#include "curvq/linalg/symmetric.h"
 #include "curvq/nn/decoder.h"
 
 namespace curvq {
 namespace {
+
+using internal::BlockActivations;
+using internal::kChunkTokens;
 
 using Clock = std::chrono::steady_clock;
 
@@ -25,99 +27,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Tokens that go through a block at once: enough for large matrix products, little memory.
-constexpr int64_t kChunkTokens = 2048;
-
 torch::Tensor window_ids(const TokenWindows& windows) {
   torch::Tensor ids = torch::empty({windows.num_windows, windows.length}, torch::kInt64);
   int64_t* out = ids.data_ptr<int64_t>();
   for (size_t i = 0; i < windows.ids.size(); ++i) out[i] = windows.ids[i];
   return ids;
 }
-
-// The calibration tokens on their way through one block. Linear layers come in groups that read
-// the same input; after a group's input has been computed (and its Hessian accumulated), the
-// group's layers may be replaced before advance() uses them.
-class BlockActivations {
- public:
-  BlockActivations(torch::Tensor residual, Activations activations)
-      : residual_(std::move(residual)), activations_(activations) {
-    chunk_ = std::max<int64_t>(1, kChunkTokens / residual_.size(1));
-  }
-
-  // Moves on to the input of `group` (0 q/k/v, 1 o, 2 gate/up, 3 down; in this order).
-  void advance(const DecoderBlock& block, size_t group) {
-    const int64_t n = residual_.size(0), t = residual_.size(1);
-    torch::Tensor next;
-    for (int64_t i = 0; i < n; i += chunk_) {
-      const int64_t count = std::min(chunk_, n - i);
-      torch::Tensor x = residual_.narrow(0, i, count);
-      const auto input = [&] { return input_.narrow(0, i, count); };
-      torch::Tensor out;
-      if (group == 0) out = block.qkv_input(x);
-      if (group == 1) out = block.o_input(input());
-      if (group == 2) out = block.gate_up_input(x.add_(block.o.forward(input())));
-      if (group == 3) out = block.down_input(input());
-      if (!next.defined()) next = torch::empty({n, t, out.size(-1)}, torch::kFloat32);
-      next.narrow(0, i, count).copy_(out);
-    }
-    input_ = next;
-  }
-
-  // 2/N sum u x x^T of the group's inputs [in, in], u [n * t] token weights (undefined: 1).
-  std::vector<float> hessian(const torch::Tensor& weights, const std::string& layer) const {
-    const int64_t k = input_.size(-1);
-    const torch::Tensor x = input_.reshape({-1, k});
-    const float scale = 2.0f / static_cast<float>(x.size(0));
-    const auto accumulate =
-        activations_ == Activations::kInt16 ? accumulate_gram_int16 : accumulate_gram;
-    std::vector<float> hessian(k * k, 0.0f);
-    for (int64_t i = 0; i < x.size(0); i += kChunkTokens) {
-      const int64_t count = std::min(kChunkTokens, x.size(0) - i);
-      torch::Tensor rows = x.narrow(0, i, count);
-      if (weights.defined()) rows = rows * weights.narrow(0, i, count).sqrt().unsqueeze(-1);
-      accumulate(rows.data_ptr<float>(), count, k, k, scale, hessian.data());
-    }
-    mirror_lower(hessian.data(), k);
-    for (int64_t i = 0; i < k; ++i) {
-      if (!std::isfinite(hessian[i * k + i])) check_finite(layer);
-    }
-    return hessian;
-  }
-
-  const torch::Tensor& residual() const { return residual_; }
-  const torch::Tensor& input() const { return input_; }
-
-  // Adds the block's last layer to the residual stream.
-  void finish(const DecoderBlock& block) {
-    for (int64_t i = 0; i < residual_.size(0); i += chunk_) {
-      const int64_t count = std::min(chunk_, residual_.size(0) - i);
-      residual_.narrow(0, i, count).add_(block.down.forward(input_.narrow(0, i, count)));
-    }
-    input_ = torch::Tensor();
-  }
-
-  // Throws NumericalError naming the first calibration sample whose inputs are not finite, if any.
-  void check_finite(const std::string& layer) const {
-    for (int64_t i = 0; i < input_.size(0); ++i) {
-      const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(input_[i])));
-      if (bad.size(0) == 0) continue;
-      throw NumericalError(format(
-          "%s: its inputs are not finite from calibration sample %lld on (token %lld, feature "
-          "%lld); damping will not help, check the model and this sample",
-          layer.c_str(), static_cast<long long>(i),
-          static_cast<long long>(bad[0][0].item<int64_t>()),
-          static_cast<long long>(bad[0][1].item<int64_t>())));
-    }
-    throw NumericalError(layer + ": its inputs are finite but their products overflow float32");
-  }
-
- private:
-  torch::Tensor residual_;  // [n, t, hidden]
-  Activations activations_;
-  torch::Tensor input_;  // [n, t, features] of the current group's layers
-  int64_t chunk_;
-};
 
 class ModelQuantizer {
  public:

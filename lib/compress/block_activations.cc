@@ -1,0 +1,77 @@
+#include "compress/block_activations.h"
+
+#include <cmath>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/kernels/gram.h"
+#include "curvq/linalg/symmetric.h"
+
+namespace curvq::internal {
+
+BlockActivations::BlockActivations(torch::Tensor residual, Activations activations)
+    : residual_(std::move(residual)), activations_(activations) {
+  chunk_ = std::max<int64_t>(1, kChunkTokens / residual_.size(1));
+}
+
+void BlockActivations::advance(const DecoderBlock& block, size_t group) {
+  const int64_t n = residual_.size(0), t = residual_.size(1);
+  torch::Tensor next;
+  for (int64_t i = 0; i < n; i += chunk_) {
+    const int64_t count = std::min(chunk_, n - i);
+    torch::Tensor x = residual_.narrow(0, i, count);
+    const auto input = [&] { return input_.narrow(0, i, count); };
+    torch::Tensor out;
+    if (group == 0) out = block.qkv_input(x);
+    if (group == 1) out = block.o_input(input());
+    if (group == 2) out = block.gate_up_input(x.add_(block.o.forward(input())));
+    if (group == 3) out = block.down_input(input());
+    if (!next.defined()) next = torch::empty({n, t, out.size(-1)}, torch::kFloat32);
+    next.narrow(0, i, count).copy_(out);
+  }
+  input_ = next;
+}
+
+void BlockActivations::finish(const DecoderBlock& block) {
+  for (int64_t i = 0; i < residual_.size(0); i += chunk_) {
+    const int64_t count = std::min(chunk_, residual_.size(0) - i);
+    residual_.narrow(0, i, count).add_(block.down.forward(input_.narrow(0, i, count)));
+  }
+  input_ = torch::Tensor();
+}
+
+std::vector<float> BlockActivations::hessian(const torch::Tensor& weights,
+                                             const std::string& layer) const {
+  const int64_t k = input_.size(-1);
+  const torch::Tensor x = input_.reshape({-1, k});
+  const float scale = 2.0f / static_cast<float>(x.size(0));
+  const auto accumulate =
+      activations_ == Activations::kInt16 ? accumulate_gram_int16 : accumulate_gram;
+  std::vector<float> hessian(k * k, 0.0f);
+  for (int64_t i = 0; i < x.size(0); i += kChunkTokens) {
+    const int64_t count = std::min(kChunkTokens, x.size(0) - i);
+    torch::Tensor rows = x.narrow(0, i, count);
+    if (weights.defined()) rows = rows * weights.narrow(0, i, count).sqrt().unsqueeze(-1);
+    accumulate(rows.data_ptr<float>(), count, k, k, scale, hessian.data());
+  }
+  mirror_lower(hessian.data(), k);
+  for (int64_t i = 0; i < k; ++i) {
+    if (!std::isfinite(hessian[i * k + i])) throw_not_finite(layer);
+  }
+  return hessian;
+}
+
+void BlockActivations::throw_not_finite(const std::string& layer) const {
+  for (int64_t i = 0; i < input_.size(0); ++i) {
+    const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(input_[i])));
+    if (bad.size(0) == 0) continue;
+    throw NumericalError(format(
+        "%s: its inputs are not finite from calibration sample %lld on (token %lld, feature "
+        "%lld); damping will not help, check the model and this sample",
+        layer.c_str(), static_cast<long long>(i), static_cast<long long>(bad[0][0].item<int64_t>()),
+        static_cast<long long>(bad[0][1].item<int64_t>())));
+  }
+  throw NumericalError(layer + ": its inputs are finite but their products overflow float32");
+}
+
+}  // namespace curvq::internal

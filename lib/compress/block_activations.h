@@ -1,0 +1,44 @@
+// The calibration tokens on their way through a model, one block at a time.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "curvq/kernels/gemm.h"
+#include "curvq/nn/decoder.h"
+
+namespace curvq::internal {
+
+// Tokens that go through a block at once: enough for large matrix products, little memory.
+inline constexpr int64_t kChunkTokens = 2048;
+
+// Linear layers come in groups that read the same input; after a group's input has been computed,
+// the group's layers may be replaced before advance() uses them.
+class BlockActivations {
+ public:
+  // residual [n, t, hidden]: the embedded tokens.
+  BlockActivations(torch::Tensor residual, Activations activations);
+
+  // Moves on to the input of `group` (0 q/k/v, 1 o, 2 gate/up, 3 down; in this order).
+  void advance(const DecoderBlock& block, size_t group);
+  // Adds the block's last layer to the residual stream.
+  void finish(const DecoderBlock& block);
+
+  const torch::Tensor& residual() const { return residual_; }
+  const torch::Tensor& input() const { return input_; }  // [n, t, features] of the group's layers
+
+  // 2/N sum u x x^T of the group's inputs [in, in], u [n * t] token weights (undefined: 1). Throws
+  // NumericalError naming `layer` and the first sample whose inputs are not finite.
+  std::vector<float> hessian(const torch::Tensor& weights, const std::string& layer) const;
+
+ private:
+  [[noreturn]] void throw_not_finite(const std::string& layer) const;
+
+  torch::Tensor residual_, input_;
+  Activations activations_;
+  int64_t chunk_;  // windows
+};
+
+}  // namespace curvq::internal
