@@ -153,9 +153,11 @@ TEST_F(TokenizerHostile, TemplateThatRepeatsTheText) {
 TEST_F(TokenizerHostile, AnyTruncationOrFlippedByteIsAnErrorOrATokenizer) {
   const std::string content = read_file(kData + "gpt4.json");
   uint32_t state = 1;
+  int truncations = 0, errors_of_truncations = 0;
   for (int i = 0; i < 300; ++i) {
     state = state * 1664525u + 1013904223u;
     std::string damaged = content;
+    truncations += i % 2 == 0;
     if (i % 2 == 0) {
       damaged.resize(state % content.size());
     } else {
@@ -164,8 +166,10 @@ TEST_F(TokenizerHostile, AnyTruncationOrFlippedByteIsAnErrorOrATokenizer) {
     try {
       Tokenizer::from_json(damaged, "t.json").encode("a text, 123\n", true);
     } catch (const Error&) {
+      errors_of_truncations += i % 2 == 0;
     }
   }
+  EXPECT_EQ(errors_of_truncations, truncations);
 }
 
 }  // namespace

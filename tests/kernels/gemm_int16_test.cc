@@ -59,16 +59,7 @@ void expect_within_bound(const QuantizedMatrix& weight, int64_t m, unsigned seed
   }
 }
 
-class Int16PathTest : public ::testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!machine_has(GetParam())) GTEST_SKIP() << "this machine has no " << GetParam();
-    forced_ = std::make_unique<ForcedPath>(GetParam());
-  }
-
- private:
-  std::unique_ptr<ForcedPath> forced_;
-};
+class Int16PathTest : public CpuPathTest {};
 
 TEST_P(Int16PathTest, WithinBoundForAllSchemes) {
   for (const Scheme& scheme : integer_schemes()) {
@@ -186,9 +177,7 @@ TEST_P(Int16PathTest, ZerosAndTheSmallestNumbersGiveZeros) {
   EXPECT_EQ(out, std::vector<float>(2 * 5, 0.0f));
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, Int16PathTest,
-                         ::testing::Values("scalar", "avx2", "avx512", "avx512_vnni"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Paths, Int16PathTest, kAllCpuPaths, cpu_path_name);
 
 TEST(Int16Test, ErrorIsBelowThatOfBfloat16) {
   const QuantizedMatrix weight = random_matrix(Scheme::nvfp4(), 64, 1536, 21);

@@ -64,16 +64,7 @@ std::vector<Scheme> all_schemes() {
   return schemes;
 }
 
-class PackedGemmPathTest : public ::testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!machine_has(GetParam())) GTEST_SKIP() << "this machine has no " << GetParam();
-    forced_ = std::make_unique<ForcedPath>(GetParam());
-  }
-
- private:
-  std::unique_ptr<ForcedPath> forced_;
-};
+class PackedGemmPathTest : public CpuPathTest {};
 
 TEST_P(PackedGemmPathTest, MatchesReferenceForAllSchemes) {
   for (const Scheme& scheme : all_schemes()) {
@@ -189,9 +180,7 @@ TEST_P(PackedGemmPathTest, ReadsNothingBehindARow) {
   for (const float v : out) EXPECT_TRUE(std::isfinite(v));
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, PackedGemmPathTest,
-                         ::testing::Values("scalar", "avx2", "avx512", "avx512_vnni"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Paths, PackedGemmPathTest, kAllCpuPaths, cpu_path_name);
 
 TEST(PackedGemmTest, PathIsTheBestThatTheMachineHas) {
   unsetenv("CURVQ_CPU");

@@ -1,7 +1,10 @@
 // What tests of packed products share: forced paths, random matrices.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -53,6 +56,23 @@ inline std::vector<float> random_values(int64_t count, unsigned seed) {
 inline QuantizedMatrix random_matrix(const Scheme& scheme, int64_t n, int64_t k, unsigned seed) {
   const std::vector<float> weight = random_values(n * k, seed);
   return quantize_rtn(weight.data(), n, k, scheme, max_abs(weight.data(), n * k));
+}
+
+// A test for each instruction set, skipped where the machine has it not.
+class CpuPathTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!machine_has(GetParam())) GTEST_SKIP() << "this machine has no " << GetParam();
+    forced_ = std::make_unique<ForcedPath>(GetParam());
+  }
+
+ private:
+  std::unique_ptr<ForcedPath> forced_;
+};
+
+inline const auto kAllCpuPaths = ::testing::Values("scalar", "avx2", "avx512", "avx512_vnni");
+inline std::string cpu_path_name(const ::testing::TestParamInfo<const char*>& info) {
+  return info.param;
 }
 
 }  // namespace curvq

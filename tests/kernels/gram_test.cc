@@ -61,16 +61,7 @@ void expect_within_bound(const std::vector<float>& x, int64_t n, int64_t k, int6
   }
 }
 
-class GramPathTest : public ::testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!machine_has(GetParam())) GTEST_SKIP() << "this machine has no " << GetParam();
-    forced_ = std::make_unique<ForcedPath>(GetParam());
-  }
-
- private:
-  std::unique_ptr<ForcedPath> forced_;
-};
+class GramPathTest : public CpuPathTest {};
 
 TEST_P(GramPathTest, WithinBoundForAllShapes) {
   for (const int64_t n : {1, 2, 63, 256, 257, 600}) {
@@ -139,9 +130,7 @@ TEST_P(GramPathTest, ColumnsThatAreNotFiniteGiveNanAndOthersDoNot) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, GramPathTest,
-                         ::testing::Values("scalar", "avx2", "avx512", "avx512_vnni"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Paths, GramPathTest, kAllCpuPaths, cpu_path_name);
 
 TEST(GramTest, WrongArgumentsAreErrors) {
   std::vector<float> x(8), gram(16, 1.0f);

@@ -28,17 +28,16 @@ void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64
 //   sum_k |w_k| (s_p(k) / 2 + (k_size + 8) 2^-24 |x_k|)
 // Rounding x to bfloat16 may move the largest value of a panel alone by amax 2^-9, more than all of
 // its n columns are moved here in norm, sqrt(n) amax 2^-16, for n < 16384.
-// Memory as in packed_gemm. A row of x with a value that is not finite gives NaN in all
-// its outputs. Throws as packed_gemm, and UnsupportedError where has_int16_path() is false.
+// Memory as in packed_gemm. A row of x with a value that is not finite gives NaN in all its
+// outputs. Throws as packed_gemm, and UnsupportedError where has_int16_path() is false.
 void packed_gemm_int16(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx,
                        float* out, int64_t ldout);
 
 // False for FP8: its values are no small integers.
 bool has_int16_path(const Scheme& scheme);
 
-// The instruction set that packed_gemm runs on here ("avx512_vnni", "avx512", "avx2",
-// "scalar"); the environment
-// variable CURVQ_CPU forces a lower one.
+// The instruction set that packed_gemm runs on here ("avx512_vnni", "avx512", "avx2", "scalar");
+// the environment variable CURVQ_CPU forces a lower one.
 const char* packed_gemm_path();
 
 // The same in double precision and plain loops; what every path is tested against.
