@@ -53,7 +53,7 @@ struct QuantizeOptions {
   Method method = Method::kGptq;
   Capture capture = Capture::kSequential;
   // Of packed layers and of Hessians during calibration; unset: 16-bit integers where capture is
-  // sequential, which takes about half the time, float32 else.
+  // sequential, which is faster, float32 else.
   std::optional<Activations> activations;
   // How much of what earlier layers' rounding did to its output each layer makes up for (Capture::
   // kSequential; 0 to 1, 0: nothing): of the difference in its inputs, and, where it writes to the

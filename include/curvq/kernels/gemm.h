@@ -23,8 +23,8 @@ void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64
 
 // out = x W^T with x rounded to 16-bit integers: x[i, c] ~ q[i, c] s[i, p], one scale
 // s = amax / 32767 for the 256 columns (or fewer, whole groups) of panel p. Products and their sums
-// over a group (or 256 columns of it) are exact integers. About twice as fast as packed_gemm for
-// many rows. The error is at most
+// over a group (or 256 columns of it) are exact integers. Meant for many rows.
+// The error is at most
 //   sum_k |w_k| (s_p(k) / 2 + (k_size + 8) 2^-24 |x_k|)
 // Rounding x to bfloat16 may move the largest value of a panel alone by amax 2^-9, more than all of
 // its n columns are moved here in norm, sqrt(n) amax 2^-16, for n < 16384.
