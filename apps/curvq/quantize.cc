@@ -15,6 +15,10 @@
 namespace curvq::cli {
 namespace {
 
+const std::map<Activations, std::string> kActivations = {{Activations::kFloat32, "float32"},
+                                                         {Activations::kInt16, "int16"},
+                                                         {Activations::kInt8, "int8"}};
+
 void declare(Options& options) {
   options
       .add_positional("MODEL",
@@ -60,9 +64,10 @@ void declare(Options& options) {
                   "activations from behind the quantized layers, or from the original model",
                   "sequential")
       .add_choice(
-          "activations", {"auto", "int16", "float32"},
-          "inputs of quantized layers and of Hessians while calibrating: rounded to 16 bits "
-          "(faster), or as they are; auto: int16 with sequential, float32 with float",
+          "activations", {"auto", "int8", "int16", "float32"},
+          "what inputs of quantized layers are rounded to while calibrating (int8: 4-bit layers; "
+          "Hessians take 16 bits then); auto: int8, int16 with corrections, float32 with float "
+          "capture",
           "auto")
       .add_number("damping", "SHARE", "of the mean diagonal, added to the Hessian's", 0, 1e6, 0.01)
       .add_choice("act-order", {"static", "none"},
@@ -136,8 +141,8 @@ QuantizeOptions read_options(const Options& options, bool bare) {
   out.method = method == "rtn" ? Method::kRtn : Method::kGptq;
   out.capture = options.text("capture") == "float" ? Capture::kFloat : Capture::kSequential;
   const std::string activations = options.text("activations");
-  if (activations != "auto") {
-    out.activations = activations == "int16" ? Activations::kInt16 : Activations::kFloat32;
+  for (const auto& [value, name] : kActivations) {
+    if (name == activations) out.activations = value;
   }
   out.gptq.damping = options.number("damping");
   out.gptq.block_size = options.integer("block-size");
@@ -169,15 +174,13 @@ QuantizeOptions read_options(const Options& options, bool bare) {
 
 OrderedJson results_json(const QuantizeReport& report, const QuantizeOptions& options) {
   OrderedJson json = OrderedJson::object();
-  json["rounding"] = {
-      {"method", options.method == Method::kRtn ? "rtn" : "gptq"},
-      {"scale_search", options.gptq.search_scales},
-      {"sweeps", options.refine.sweeps},
-      {"token_weights", options.token_weights ? "gradient" : "none"},
-      {"input_correction", options.input_correction},
-      {"residual_correction", options.residual_correction},
-      {"activations",
-       options.calibration_activations() == Activations::kInt16 ? "int16" : "float32"}};
+  json["rounding"] = {{"method", options.method == Method::kRtn ? "rtn" : "gptq"},
+                      {"scale_search", options.gptq.search_scales},
+                      {"sweeps", options.refine.sweeps},
+                      {"token_weights", options.token_weights ? "gradient" : "none"},
+                      {"input_correction", options.input_correction},
+                      {"residual_correction", options.residual_correction},
+                      {"activations", kActivations.at(options.calibration_activations())}};
   json["layers"] = OrderedJson::array();
   for (const LayerResult& layer : report.layers) {
     OrderedJson row = {{"name", layer.name},

@@ -46,7 +46,7 @@ std::vector<float> BlockActivations::hessian(const torch::Tensor& weights,
   const torch::Tensor x = input_.reshape({-1, k});
   const float scale = 2.0f / static_cast<float>(x.size(0));
   const auto accumulate =
-      activations_ == Activations::kInt16 ? accumulate_gram_int16 : accumulate_gram;
+      activations_ == Activations::kFloat32 ? accumulate_gram : accumulate_gram_int16;
   std::vector<float> hessian(k * k, 0.0f);
   for (int64_t i = 0; i < x.size(0); i += kChunkTokens) {
     const int64_t count = std::min(kChunkTokens, x.size(0) - i);

@@ -276,7 +276,7 @@ class ModelQuantizer {
   // Lets the quantized weights compute what comes behind the layer.
   void use(Linear& linear, QuantizedMatrix matrix) const {
     const Activations activations = options_.calibration_activations();
-    if (activations == Activations::kFloat32 || !has_int16_path(matrix.scheme())) {
+    if (usable_activations(activations, matrix.scheme()) == Activations::kFloat32) {
       linear.weight = torch::empty({matrix.rows(), matrix.cols()});
       return dequantize(matrix, linear.weight.data_ptr<float>());
     }
@@ -305,8 +305,9 @@ class ModelQuantizer {
 }  // namespace
 
 Activations QuantizeOptions::calibration_activations() const {
-  return activations.value_or(capture == Capture::kSequential ? Activations::kInt16
-                                                              : Activations::kFloat32);
+  if (activations) return *activations;
+  if (capture == Capture::kFloat) return Activations::kFloat32;
+  return input_correction > 0 || residual_correction > 0 ? Activations::kInt16 : Activations::kInt8;
 }
 
 void QuantizeOptions::validate() const {

@@ -26,11 +26,12 @@ bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vn
 
 // Best last.
 const std::array kPaths = {
-    GemmPath{"scalar", gemm_tile_scalar, int16_tile_scalar, always},
+    GemmPath{"scalar", gemm_tile_scalar, int16_tile_scalar, int8_tile_scalar, always},
 #if defined(__x86_64__)
-    GemmPath{"avx2", gemm_tile_avx2, int16_tile_avx2, has_avx2},
-    GemmPath{"avx512", gemm_tile_avx512, int16_tile_avx512, has_avx512},
-    GemmPath{"avx512_vnni", gemm_tile_avx512, int16_tile_avx512_vnni, has_avx512_vnni},
+    GemmPath{"avx2", gemm_tile_avx2, int16_tile_avx2, int8_tile_avx2, has_avx2},
+    GemmPath{"avx512", gemm_tile_avx512, int16_tile_avx512, int8_tile_avx2, has_avx512},
+    GemmPath{"avx512_vnni", gemm_tile_avx512, int16_tile_avx512_vnni, int8_tile_avx512_vnni,
+             has_avx512_vnni},
 #endif
 };
 

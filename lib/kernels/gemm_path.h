@@ -5,7 +5,7 @@
 
 #include "curvq/formats/quantized_matrix.h"
 #include "kernels/gemm_tile.h"
-#include "kernels/int16_tile.h"
+#include "kernels/integer_tile.h"
 
 namespace curvq::internal {
 
@@ -13,6 +13,7 @@ struct GemmPath {
   const char* name;
   GemmTile* tile;
   Int16Tile* int16_tile;
+  Int8Tile* int8_tile;
   bool (*supported)();
 };
 

@@ -16,7 +16,7 @@ namespace curvq {
 namespace {
 
 using internal::Int16Panel;
-constexpr int64_t kStrip = internal::kInt16Columns;
+constexpr int64_t kStrip = internal::kIntegerColumns;
 
 constexpr int64_t kPanelRows = 256;  // share a scale
 constexpr int64_t kBlockRows = 64;   // 64 products of 12 + 12 bits fit in 31
@@ -52,7 +52,7 @@ CURVQ_SIMD_CLONES void round_strip(const float* x, int64_t rows, int64_t ldx,
   }
 }
 
-// 256 rows of x as integers, in both layouts of int16_tile.h. Missing rows and columns are zero.
+// 256 rows of x as integers, in both layouts of integer_tile.h. Missing rows and columns are zero.
 class Panel {
  public:
   explicit Panel(int64_t k)
@@ -84,7 +84,7 @@ class Panel {
     p.w = by_pair_.get() + strip * kStrip * kPanelRows;
     p.scales = block_scales_.data() + strip * kBlocks * kStrip;
     p.blocks = kBlocks;
-    p.pairs = kBlockRows / 2;
+    p.lanes = kBlockRows / 2;
     p.x_scales = scales_.data() + row;
     p.x_scale_stride = 1;
     p.out = out;
@@ -165,8 +165,10 @@ void accumulate_gram_int16(const float* x, int64_t n, int64_t k, int64_t ldx, fl
       const int64_t count = std::min(kColumnBlock, rows - row);
       for (const Panel& panel : panels) {
         for (int64_t s = 0; s < count_strips; ++s) {
-          panel.multiply(tile, first + row, count, first_strip + s,
-                         sums.data() + (s * rows + row) * kStrip, kStrip);
+          const int64_t begin = std::max(row, s * kStrip);  // on the diagonal
+          if (begin >= row + count) continue;
+          panel.multiply(tile, first + begin, row + count - begin, first_strip + s,
+                         sums.data() + (s * rows + begin) * kStrip, kStrip);
         }
       }
     }

@@ -104,9 +104,8 @@ torch::Tensor Linear::forward(const torch::Tensor& x) const {
   const int64_t in = shape.back(), rows = input.numel() / in;
   shape.back() = packed->rows();
   torch::Tensor out = torch::empty(shape, torch::kFloat32);
-  const bool int16 = activations == Activations::kInt16 && has_int16_path(packed->scheme());
-  (int16 ? packed_gemm_int16 : packed_gemm)(*packed, input.data_ptr<float>(), rows, in,
-                                            out.data_ptr<float>(), packed->rows());
+  packed_gemm(*packed, input.data_ptr<float>(), rows, in, out.data_ptr<float>(), packed->rows(),
+              activations);
   if (bias.defined()) out += bias;
   return out;
 }

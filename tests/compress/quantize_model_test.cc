@@ -155,18 +155,21 @@ TEST_F(QuantizeModel, EveryStepOfTheBestPresetBringsTheOutputsCloser) {
   EXPECT_LT(corrected, 0.95 * refined);
 }
 
-TEST_F(QuantizeModel, CalibrationWith16BitActivationsIsAsGood) {
+TEST_F(QuantizeModel, CalibrationWithIntegerActivationsIsAsGood) {
   options_.overwrite = true;
   const DecoderModel original(kStories);
   std::map<Activations, double> kl;
-  for (const Activations activations : {Activations::kFloat32, Activations::kInt16}) {
+  for (const Activations activations :
+       {Activations::kFloat32, Activations::kInt16, Activations::kInt8}) {
     options_.activations = activations;
     run();
     kl[activations] = evaluate(DecoderModel(options_.out), windows_, &original).kl_mean;
   }
   // Roundings that fall the other way move the KL by some per cent, up or down.
-  EXPECT_NEAR(kl[Activations::kInt16] / kl[Activations::kFloat32], 1, 0.08);
-  EXPECT_NE(kl[Activations::kInt16], kl[Activations::kFloat32]);
+  for (const Activations activations : {Activations::kInt16, Activations::kInt8}) {
+    EXPECT_NEAR(kl[activations] / kl[Activations::kFloat32], 1, 0.08);
+    EXPECT_NE(kl[activations], kl[Activations::kFloat32]);
+  }
 }
 
 TEST_F(QuantizeModel, CopiesOtherFilesAndWritesTheConfig) {

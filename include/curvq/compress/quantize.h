@@ -52,8 +52,9 @@ struct QuantizeOptions {
   bool dry_run = false;  // plan and check only; nothing is written
   Method method = Method::kGptq;
   Capture capture = Capture::kSequential;
-  // Of packed layers and of Hessians during calibration; unset: 16-bit integers where capture is
-  // sequential, which is faster, float32 else.
+  // Of packed layers during calibration, and of Hessians (16 bits even where layers take 8); unset:
+  // float32 with float capture, else 8 bits, which is fastest, or 16 where layers make up for
+  // differences that the rounding of inputs must not add to.
   std::optional<Activations> activations;
   // How much of what earlier layers' rounding did to its output each layer makes up for (Capture::
   // kSequential; 0 to 1, 0: nothing): of the difference in its inputs, and, where it writes to the

@@ -23,7 +23,7 @@ struct Linear {
   LinearInfo info;
   torch::Tensor weight;                             // [out, in] float32; undefined when packed
   std::shared_ptr<const QuantizedMatrix> packed;    // set when packed
-  Activations activations = Activations::kFloat32;  // of a packed layer that has_int16_path()
+  Activations activations = Activations::kFloat32;  // of a packed layer, where it can
   torch::Tensor bias;                               // [out] or undefined
 
   // x [..., in] -> [..., out].

@@ -1,13 +1,13 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/int16_tile.h"
+#include "kernels/integer_tile.h"
 
 namespace curvq::internal {
 namespace {
 
 constexpr int kVectors = 2;  // of eight columns
-static_assert(kVectors * 8 == kInt16Columns);
+static_assert(kVectors * 8 == kIntegerColumns);
 
 __m256i load_pair(const int16_t* x) {  // two neighbours in every lane
   return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(x)));
@@ -40,7 +40,7 @@ template <int kM>
 // the 16 registers.
 template <int kM>
 void micro_tile(const Int16Panel& panel, int64_t row) {
-  const int64_t ldx = panel.ldx, pairs = panel.pairs, blocks = panel.blocks;
+  const int64_t ldx = panel.ldx, pairs = panel.lanes, blocks = panel.blocks;
   const int16_t* x = panel.x + row * ldx;
   const int16_t* w = panel.w;
   const float* scales = panel.scales;
@@ -49,16 +49,16 @@ void micro_tile(const Int16Panel& panel, int64_t row) {
   for (int i = 0; i < kM; ++i) {
     for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_setzero_ps();
   }
-  for (int64_t b = 0; b < blocks; ++b, scales += kInt16Columns) {
+  for (int64_t b = 0; b < blocks; ++b, scales += kIntegerColumns) {
     __m256i dots[kM][kVectors];
     for (int i = 0; i < kM; ++i) {
       for (int v = 0; v < kVectors; ++v) dots[i][v] = _mm256_setzero_si256();
     }
-    for (int64_t p = 0; p < pairs; p += 4, x += 8, w += 8 * kInt16Columns) {
+    for (int64_t p = 0; p < pairs; p += 4, x += 8, w += 8 * kIntegerColumns) {
       add_pair<kM>(dots, x, ldx, w);
-      add_pair<kM>(dots, x + 2, ldx, w + 2 * kInt16Columns);
-      add_pair<kM>(dots, x + 4, ldx, w + 4 * kInt16Columns);
-      add_pair<kM>(dots, x + 6, ldx, w + 6 * kInt16Columns);
+      add_pair<kM>(dots, x + 2, ldx, w + 2 * kIntegerColumns);
+      add_pair<kM>(dots, x + 4, ldx, w + 4 * kIntegerColumns);
+      add_pair<kM>(dots, x + 6, ldx, w + 6 * kIntegerColumns);
     }
     for (int v = 0; v < kVectors; ++v) {
       const __m256 scale = _mm256_loadu_ps(scales + 8 * v);

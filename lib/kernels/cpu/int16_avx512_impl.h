@@ -1,22 +1,22 @@
-// Both AVX-512 forms of int16_tile.h; included by one source each, after it has defined
+// Both AVX-512 forms of integer_tile.h; included by one source each, after it has defined
 //   __m512i multiply_add(__m512i sum, __m512i a, __m512i b)   sum + a0 b0 + a1 b1 in each lane
 #pragma once
 
 #include <immintrin.h>
 
-#include "kernels/int16_tile.h"
+#include "kernels/integer_tile.h"
 
 namespace curvq::internal {
 namespace {
 
-static_assert(kInt16Columns == 16);
+static_assert(kIntegerColumns == 16);
 
 // kM rows: kM integer sums, kM float ones, one vector of w; 12 use 26 of the 32 registers.
 template <int kM>
 void micro_tile(const Int16Panel& panel, int64_t row) {
   const int16_t* x = panel.x + row * panel.ldx;
   const int16_t* w = panel.w;
-  const int64_t pairs = panel.pairs;
+  const int64_t pairs = panel.lanes;
   __m512 sums[kM];
   for (int i = 0; i < kM; ++i) sums[i] = _mm512_setzero_ps();
   for (int64_t b = 0; b < panel.blocks; ++b) {
@@ -31,7 +31,7 @@ void micro_tile(const Int16Panel& panel, int64_t row) {
         dots[i] = multiply_add(dots[i], xs, ws);
       }
     }
-    const __m512 scale = _mm512_loadu_ps(panel.scales + b * kInt16Columns);
+    const __m512 scale = _mm512_loadu_ps(panel.scales + b * kIntegerColumns);
     for (int i = 0; i < kM; ++i)
       sums[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i]), scale, sums[i]);
   }
