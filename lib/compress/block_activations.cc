@@ -16,7 +16,6 @@ BlockActivations::BlockActivations(torch::Tensor residual, Activations activatio
 
 void BlockActivations::advance(const DecoderBlock& block, size_t group) {
   const int64_t n = residual_.size(0), t = residual_.size(1);
-  torch::Tensor next;
   for (int64_t i = 0; i < n; i += chunk_) {
     const int64_t count = std::min(chunk_, n - i);
     torch::Tensor x = residual_.narrow(0, i, count);
@@ -26,10 +25,12 @@ void BlockActivations::advance(const DecoderBlock& block, size_t group) {
     if (group == 1) out = block.o_input(input());
     if (group == 2) out = block.gate_up_input(x.add_(block.o.forward(input())));
     if (group == 3) out = block.down_input(input());
+    // Inputs as wide as the present ones replace them chunk by chunk.
+    torch::Tensor& next = buffers_[out.size(-1)];
     if (!next.defined()) next = torch::empty({n, t, out.size(-1)}, torch::kFloat32);
     next.narrow(0, i, count).copy_(out);
+    if (i + count == n) input_ = next;
   }
-  input_ = next;
 }
 
 void BlockActivations::finish(const DecoderBlock& block) {

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ class BlockActivations {
   [[noreturn]] void throw_not_finite(const std::string& layer) const;
 
   torch::Tensor residual_, input_;
+  std::map<int64_t, torch::Tensor> buffers_;  // by width; input_ is one of them
   Activations activations_;
   int64_t chunk_;  // windows
 };

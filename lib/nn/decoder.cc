@@ -4,14 +4,16 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/core/parallel.h"
 #include "curvq/kernels/gemm.h"
+#include "nn/in_place.h"
 #include "nn/rms_norm.h"
 
 namespace curvq {
 namespace {
 
-// Inverse frequencies [head_dim / 2], computed in Float; float32 is what everybody takes for float32
-// models.
+// Inverse frequencies [head_dim / 2], computed in Float; float32 is what everybody takes for
+// float32 models.
 template <typename Float>
 torch::Tensor rope_frequencies(const DecoderConfig& config) {
   const RopeConfig& rope = config.rope;
@@ -41,8 +43,8 @@ torch::Tensor rope_frequencies(const DecoderConfig& config) {
 std::pair<torch::Tensor, torch::Tensor> rope_table(const DecoderConfig& config, int64_t begin,
                                                    int64_t length, torch::ScalarType dtype) {
   const torch::Tensor positions = torch::arange(begin, begin + length, dtype);
-  const torch::Tensor frequencies = dtype == torch::kFloat64 ? rope_frequencies<double>(config)
-                                                             : rope_frequencies<float>(config);
+  const torch::Tensor frequencies =
+      dtype == torch::kFloat64 ? rope_frequencies<double>(config) : rope_frequencies<float>(config);
   const torch::Tensor half = torch::outer(positions, frequencies);
   const torch::Tensor angles = torch::cat({half, half}, -1);
   return {angles.cos(), angles.sin()};
@@ -55,10 +57,32 @@ torch::Tensor apply_rope(const torch::Tensor& x, const torch::Tensor& cos,
   return x * cos + torch::cat({-halves[1], halves[0]}, -1) * sin;
 }
 
-torch::Tensor activate(const torch::Tensor& x, Activation activation) {
+// Queries or keys y [n, t, heads * head_dim] with their positions, as [n, heads, t, head_dim].
+// Without gradients, float32 values are turned where they are.
+torch::Tensor rotated_heads(torch::Tensor y, int64_t head_dim, const torch::Tensor& cos,
+                            const torch::Tensor& sin) {
+  const bool in_place = !at::GradMode::is_enabled() && y.scalar_type() == torch::kFloat32 &&
+                        y.stride(-1) == 1 && y.stride(0) == y.size(1) * y.stride(1);
+  if (in_place) {
+    const int64_t t = y.size(1), heads = y.size(2) / head_dim;
+    const float* c = cos.data_ptr<float>();
+    const float* s = sin.data_ptr<float>();
+    float* values = y.data_ptr<float>();
+    const int64_t stride = y.stride(1);
+    parallel_for(0, y.size(0) * t, [&](int64_t i) {
+      internal::rotate_heads(values + i * stride, heads, head_dim, c + i % t * head_dim,
+                             s + i % t * head_dim);
+    });
+  }
+  y = y.unflatten(-1, {-1, head_dim}).transpose(1, 2);
+  return in_place ? y : apply_rope(y, cos, sin);
+}
+
+// Without gradients x may be overwritten.
+torch::Tensor activate(torch::Tensor x, Activation activation) {
   switch (activation) {
     case Activation::kSilu:
-      return torch::silu(x);
+      return at::GradMode::is_enabled() ? torch::silu(x) : at::silu_(x);
     case Activation::kGelu:
       return torch::gelu(x);
     case Activation::kGeluTanh:
@@ -117,13 +141,10 @@ torch::Tensor DecoderBlock::qkv_input(const torch::Tensor& x) const {
 torch::Tensor DecoderBlock::o_input(const torch::Tensor& normed, KeyValueCache* cache) const {
   const int64_t n = normed.size(0), t = normed.size(1), begin = cache ? cache->length : 0;
   const std::vector<torch::Tensor> qkv = forward_together({&q, &k, &v}, normed);
-  const auto heads = [&](const torch::Tensor& y) {
-    return y.unflatten(-1, {-1, config.head_dim}).transpose(1, 2);
-  };
   const auto [cos, sin] = rope_table(config, begin, t, normed.scalar_type());
-  const torch::Tensor queries = apply_rope(heads(qkv[0]), cos, sin);
-  torch::Tensor keys = apply_rope(heads(qkv[1]), cos, sin);
-  torch::Tensor values = heads(qkv[2]);
+  const torch::Tensor queries = rotated_heads(qkv[0], config.head_dim, cos, sin);
+  torch::Tensor keys = rotated_heads(qkv[1], config.head_dim, cos, sin);
+  torch::Tensor values = qkv[2].unflatten(-1, {-1, config.head_dim}).transpose(1, 2);
   torch::optional<torch::Tensor> mask;
   if (cache != nullptr) {
     append_to_cache(cache->keys, keys[0], begin);
@@ -149,7 +170,8 @@ torch::Tensor DecoderBlock::gate_up_input(const torch::Tensor& x) const {
 
 torch::Tensor DecoderBlock::down_input(const torch::Tensor& normed) const {
   const std::vector<torch::Tensor> gate_up = forward_together({&gate, &up}, normed);
-  return activate(gate_up[0], config.activation) * gate_up[1];
+  torch::Tensor gated = activate(gate_up[0], config.activation);
+  return at::GradMode::is_enabled() ? gated * gate_up[1] : gated.mul_(gate_up[1]);
 }
 
 torch::Tensor DecoderBlock::forward(const torch::Tensor& x, KeyValueCache* cache) const {
