@@ -53,8 +53,8 @@ void declare(Options& options) {
       .add_choice(
           "preset", {"fast", "default", "best"},
           "fast: --method rtn; best: --scale-search hessian --sweeps 2 --token-weights gradient "
-          "--input-correction 1 "
-          "--residual-correction 0.5 (with sequential capture); options given beside it win",
+          "--output-factor fisher --input-correction 1 --residual-correction 0.5 (with sequential "
+          "capture); options given beside it win",
           "default")
       .add_text("calibration", "FILE",
                 "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for gptq");
@@ -82,6 +82,9 @@ void declare(Options& options) {
       .add_choice("token-weights", {"none", "gradient"},
                   "Hessians of plain tokens, or half of tokens weighted by the gradient of the "
                   "model's own likelihood in the layer's output (none)")
+      .add_choice("output-factor", {"none", "fisher"},
+                  "sweeps weigh a layer's outputs alike, or by how the model's likelihood depends "
+                  "on them, correlations included (none)")
       .add_number("input-correction", "SHARE",
                   "of the change in a layer's inputs that rounding the layers before it made, to "
                   "be made up for (0)",
@@ -157,10 +160,11 @@ QuantizeOptions read_options(const Options& options, bool bare) {
                                             : 0;
   const bool corrects =
       best && !bare && out.capture == Capture::kSequential && out.method == Method::kGptq;
-  const std::string token_weights = options.has("token-weights") ? options.text("token-weights")
-                                    : best && !bare              ? "gradient"
-                                                                 : "none";
-  out.token_weights = token_weights == "gradient";
+  out.token_weights =
+      options.has("token-weights") ? options.text("token-weights") == "gradient" : best && !bare;
+  out.output_factor = options.has("output-factor")
+                          ? options.text("output-factor") == "fisher"
+                          : best && !bare && out.method == Method::kGptq && out.refine.sweeps > 0;
   out.seed = static_cast<uint64_t>(options.integer("seed"));
   const auto share = [&](const char* name, double best_share) {
     return options.has(name) ? options.number(name) : corrects ? best_share : 0.0;
@@ -178,6 +182,7 @@ OrderedJson results_json(const QuantizeReport& report, const QuantizeOptions& op
                       {"scale_search", options.gptq.search_scales},
                       {"sweeps", options.refine.sweeps},
                       {"token_weights", options.token_weights ? "gradient" : "none"},
+                      {"output_factor", options.output_factor ? "fisher" : "none"},
                       {"input_correction", options.input_correction},
                       {"residual_correction", options.residual_correction},
                       {"activations", kActivations.at(options.calibration_activations())}};
@@ -264,7 +269,8 @@ int run(const Options& options, Output& output) {
   const std::string stats = options.has("stats") ? options.text("stats") : "";
   std::optional<TokenWindows> windows;
   if (bare) {
-    for (const char* name : {"token-weights", "input-correction", "residual-correction"}) {
+    for (const char* name :
+         {"token-weights", "output-factor", "input-correction", "residual-correction"}) {
       if (options.given(name))
         throw UsageError(options.where(name) + " needs a model directory, to follow its layers");
     }

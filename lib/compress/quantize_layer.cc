@@ -82,7 +82,10 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
       log_warning(problem.name + ": " + result.note);
     }
     if (options.refine.sweeps > 0 && !solved.all_dead) {
-      named([&] { return refine(problem.weight, problem.hessian, solved.matrix, options.refine); });
+      named([&] {
+        return refine(problem.weight, problem.hessian, problem.output_factor, solved.matrix,
+                      options.refine);
+      });
     }
     set_relative_errors(problem, matrix, &solved.matrix, result);
     matrix = std::move(solved.matrix);

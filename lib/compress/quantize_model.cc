@@ -1,11 +1,13 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "compress/block_activations.h"
+#include "compress/output_gradients.h"
 #include "compress/output_plan.h"
 #include "compress/output_target.h"
-#include "compress/token_weights.h"
+#include "compress/scratch_file.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -94,7 +96,7 @@ class ModelQuantizer {
       writer.write(tensor->name, tensor->data, tensor->num_bytes());
       model_.checkpoint().release(*tensor);
     }
-    quantize_blocks(writer);
+    quantize_blocks(writer, output.path());
     writer.finish();
     copy_other_files(directory_, output.path());
     write_config(output.path() + "/config.json");
@@ -145,13 +147,15 @@ class ModelQuantizer {
     return 4 * floats;
   }
 
-  void quantize_blocks(CheckpointWriter& writer) {
+  void quantize_blocks(CheckpointWriter& writer, const std::string& directory) {
     const bool capture = options_.method == Method::kGptq;
-    std::vector<std::vector<torch::Tensor>> energies;
-    if (capture && options_.token_weights) {
+    std::vector<std::vector<internal::OutputGradients>> gradients;
+    if (capture && (options_.token_weights || options_.output_factor)) {
       const Clock::time_point start = Clock::now();
-      energies =
-          internal::output_gradient_energies(model_, window_ids(*calibration_), options_.seed);
+      std::optional<internal::ScratchFile> factors;
+      if (options_.output_factor) factors.emplace(directory, factor_bytes());
+      gradients = internal::output_gradients(model_, window_ids(*calibration_), options_.seed,
+                                             factors ? &*factors : nullptr);
       report_.capture_seconds += seconds_since(start);
     }
     torch::NoGradGuard no_grad;
@@ -179,15 +183,23 @@ class ModelQuantizer {
         for (Linear* linear : groups[group]) {
           if (capture && by_name_.at(linear->info.name)->scheme) {
             const Clock::time_point moments_start = Clock::now();
-            if (moments.hessian.empty() || !energies.empty()) {
-              moments = moments_of(linear->info.name, *activations, originals.get(),
-                                   energies.empty() ? torch::Tensor() : energies[layer][slot],
-                                   group % 2 == 1);
+            if (moments.hessian.empty() || options_.token_weights) {
+              moments = moments_of(
+                  linear->info.name, *activations, originals.get(),
+                  options_.token_weights ? gradients[layer][slot].energies : torch::Tensor(),
+                  group % 2 == 1);
             }
             if (originals) correct(*linear, moments);
             report_.capture_seconds += seconds_since(moments_start);
           }
-          quantize_linear(*linear, capture ? moments.hessian.data() : nullptr, writer);
+          torch::Tensor factor;
+          if (capture && options_.output_factor) {
+            factor =
+                internal::shrunk_factor(gradients[layer][slot].factor, report_.calibration_tokens);
+            gradients[layer][slot] = {};
+          }
+          quantize_linear(*linear, capture ? moments.hessian.data() : nullptr,
+                          factor.defined() ? factor.data_ptr<float>() : nullptr, writer);
           progress.advance(1, linear->info.name);
           ++slot;
         }
@@ -240,6 +252,12 @@ class ModelQuantizer {
     return moments;
   }
 
+  int64_t factor_bytes() const {
+    int64_t bytes = 0;
+    for (const PlannedLayer& layer : plan_) bytes += 4 * layer.rows * layer.rows;
+    return bytes;
+  }
+
   bool corrects() const {
     return options_.input_correction > 0 || options_.residual_correction > 0;
   }
@@ -253,7 +271,8 @@ class ModelQuantizer {
         std::max(options_.gptq.damping, 1e-3));
   }
 
-  void quantize_linear(Linear& linear, const float* hessian, CheckpointWriter& writer) {
+  void quantize_linear(Linear& linear, const float* hessian, const float* output_factor,
+                       CheckpointWriter& writer) {
     const PlannedLayer& planned = *by_name_.at(linear.info.name);
     if (!planned.scheme) return;
     LayerProblem problem;
@@ -262,6 +281,7 @@ class ModelQuantizer {
     problem.rows = planned.rows;
     problem.cols = planned.cols;
     problem.hessian = hessian;
+    problem.output_factor = output_factor;
     problem.scheme = *planned.scheme;
     problem.tensor_amax = amax_.at(fused_group_key(planned.name));
     LayerResult result;
@@ -324,6 +344,8 @@ void QuantizeOptions::validate() const {
                  name));
     }
   }
+  if (output_factor && (refine.sweeps == 0 || method == Method::kRtn))
+    throw UsageError("output_factor needs gptq and at least one sweep, which is what uses it");
   plan.scheme.validate();
   if (max_shard_bytes < (int64_t{1} << 20)) {
     throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB",

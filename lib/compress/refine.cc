@@ -2,324 +2,214 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
-#include "compress/lanes.h"
-#include "compress/scale_candidates.h"
+#include "compress/block_search.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/linalg/dense.h"
-#include "curvq/linalg/symmetric_solver.h"
 
 namespace curvq {
 namespace {
 
+using internal::BlockSearch;
+using internal::ColumnBlock;
 using internal::kStrip;
-using internal::StoredScale;
 
-// Columns [begin, begin + size) with what they need of H.
-struct Block {
-  int64_t begin = 0, size = 0;
-  std::vector<double> factor;  // L of H_JJ (+ 1e-6 of the mean diagonal), row-major
-  std::vector<float> hessian;  // H_JJ
+struct Problem {
+  const float* weight;
+  std::vector<double> h;  // [cols, cols]
+  std::vector<double> g;  // [rows, rows]; empty: the identity
+  QuantizedMatrix& matrix;
+  const internal::ScaleCandidates candidates;
+  const bool search_scales;
+  const std::vector<ColumnBlock> blocks;
+
+  int64_t rows() const { return matrix.rows(); }
+  int64_t cols() const { return matrix.cols(); }
+
+  // (W - Q)^T of rows [first, first + count), row stride ld.
+  void difference(int64_t first, int64_t count, double* out, int64_t ld) const {
+    std::vector<float> row(cols());
+    for (int64_t r = 0; r < count; ++r) {
+      dequantize_row(matrix, first + r, 0, cols(), row.data());
+      for (int64_t j = 0; j < cols(); ++j) {
+        out[j * ld + r] =
+            static_cast<double>(weight[(first + r) * cols() + j]) - static_cast<double>(row[j]);
+      }
+    }
+  }
 };
 
-std::vector<Block> make_blocks(const Scheme& scheme, const std::vector<double>& h, int64_t cols) {
-  constexpr int64_t kColumnsWithoutGroup = 64;
-  const int64_t size =
-      internal::can_search_scales(scheme) ? scheme.group_size : kColumnsWithoutGroup;
-  double mean = 0;
-  for (int64_t i = 0; i < cols; ++i) mean += h[i * cols + i] / static_cast<double>(cols);
-  std::vector<Block> blocks((cols + size - 1) / size);
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    Block& block = blocks[b];
-    block.begin = static_cast<int64_t>(b) * size;
-    block.size = std::min(size, cols - block.begin);
-    block.factor.resize(block.size * block.size);
-    for (int64_t i = 0; i < block.size; ++i) {
-      for (int64_t j = 0; j < block.size; ++j) {
-        block.factor[i * block.size + j] = h[(block.begin + i) * cols + block.begin + j];
-      }
-    }
-    block.hessian.assign(block.factor.begin(), block.factor.end());
-    const std::unique_ptr<SymmetricSolver> solver = make_symmetric_solver();
-    const std::vector<double> undamped = block.factor;
-    for (double damping = 1e-6;; damping *= 100) {
-      for (int64_t i = 0; i < block.size; ++i) {
-        const double pad = mean > 0 ? damping * mean : 1.0;
-        block.factor[i * block.size + i] = undamped[i * block.size + i] + pad;
-      }
-      if (solver->cholesky(block.size, block.factor.data())) break;
-      if (damping > 1)
-        throw NumericalError("the hessian has a block that is not positive definite");
-      block.factor = undamped;
-    }
+// What f falls by when a row's group changes by d: 2 d P_J^T - G_ii d H_JJ d^T, P = G D H. Zero
+// where that may be rounding.
+double gain(const ColumnBlock& block, const BlockSearch& search, int64_t row, const double* p,
+            double weight) {
+  double sum = 0, magnitude = 0;
+  for (int64_t i = 0; i < block.size; ++i) {
+    const double d = search.change(i, row);
+    if (d == 0) continue;
+    double h_d = 0;
+    for (int64_t k = 0; k < block.size; ++k)
+      h_d += block.hessian[i * block.size + k] * search.change(k, row);
+    const double linear = 2 * d * p[i * kStrip + row], square = weight * d * h_d;
+    sum += linear - square;
+    magnitude += std::fabs(linear) + std::fabs(square);
   }
-  return blocks;
+  return sum > 1e-9 * magnitude ? sum : 0;
 }
 
-// Rows [first, first + count) of the matrix. All arrays are [column][kStrip].
+// Without G rows do not meet: a strip of them keeps its own P = D H. Arrays are [column][kStrip].
 class StripDescent {
  public:
-  StripDescent(const float* weight, const std::vector<double>& h, QuantizedMatrix& matrix,
-               const internal::ScaleCandidates& candidates, bool search_scales, int64_t first)
-      : h_(h),
-        matrix_(matrix),
-        candidates_(candidates),
-        search_scales_(search_scales),
-        first_(first),
-        count_(std::min(kStrip, matrix.rows() - first)),
-        cols_(matrix.cols()),
-        difference_(cols_ * kStrip, 0.0),
-        product_(cols_ * kStrip, 0.0) {
-    std::vector<float> row(cols_);
-    for (int64_t r = 0; r < count_; ++r) {
-      dequantize_row(matrix, first_ + r, 0, cols_, row.data());
-      for (int64_t j = 0; j < cols_; ++j) {
-        difference_[j * kStrip + r] =
-            static_cast<double>(weight[(first_ + r) * cols_ + j]) - static_cast<double>(row[j]);
-      }
-    }
-    add_product_transposed(cols_, kStrip, cols_, 1.0, h.data(), cols_, difference_.data(), kStrip,
+  StripDescent(const Problem& problem, int64_t first)
+      : problem_(problem),
+        search_(problem.matrix, problem.candidates, first),
+        product_(problem.cols() * kStrip, 0.0) {
+    const int64_t cols = problem.cols();
+    std::vector<double> d(cols * kStrip, 0.0);
+    problem.difference(first, search_.count(), d.data(), kStrip);
+    add_product_transposed(cols, kStrip, cols, 1.0, problem.h.data(), cols, d.data(), kStrip,
                            product_.data(), kStrip);
+    for (size_t i = 0; i < d.size(); ++i) objective_ += d[i] * product_[i];
   }
 
-  // tr(D H D^T) of the strip.
-  double objective() const {
-    double sum = 0;
-    for (size_t i = 0; i < product_.size(); ++i) sum += difference_[i] * product_[i];
-    return sum;
-  }
+  double objective() const { return objective_; }
 
-  void improve(const Block& block) {
-    prepare(block);
-    const Trial present = trial_of(present_scales_);
-    std::copy(present_.begin(), present_.end(), rounded_.begin());
-    descend(block, present);
-    keep_best(block, present, true);
-    nearest_plane(block, present);
-    descend(block, present);
-    keep_best(block, present, false);
-    if (search_scales_) {
-      for (int64_t c = 0; c < candidates_.count(); ++c) {
-        std::vector<StoredScale> scales(kStrip);
-        for (int64_t r = 0; r < count_; ++r) scales[r] = candidates_.at(c, present_scales_[r]);
-        const Trial trial = trial_of(scales);
-        nearest_plane(block, trial);
-        descend(block, trial);
-        keep_best(block, trial, false);
-      }
-      if (matrix_.scheme().element == ElementType::kInt) refit(block);
+  void improve(const ColumnBlock& block) {
+    const int64_t cols = problem_.cols();
+    double* p = product_.data() + block.begin * kStrip;
+    search_.search(block, p, problem_.search_scales);
+    std::vector<double> change(block.size * kStrip, 0.0);
+    bool any = false;
+    for (int64_t r = 0; r < search_.count(); ++r) {
+      const double gained = gain(block, search_, r, p, 1);
+      if (gained == 0) continue;
+      any = true;
+      objective_ -= gained;
+      search_.accept(block, r);
+      for (int64_t i = 0; i < block.size; ++i) change[i * kStrip + r] = search_.change(i, r);
     }
-    accept(block);
+    if (!any) return;
+    add_product_transposed(cols, kStrip, block.size, -1.0, problem_.h.data() + block.begin * cols,
+                           cols, change.data(), kStrip, product_.data(), kStrip);
   }
 
  private:
-  struct Trial {
-    std::vector<StoredScale> scales;
-    std::vector<float> values;
-  };
+  const Problem& problem_;
+  BlockSearch search_;
+  std::vector<double> product_;  // P
+  double objective_ = 0;
+};
 
-  Trial trial_of(std::vector<StoredScale> scales) const {
-    Trial trial;
-    trial.scales = std::move(scales);
-    trial.values.resize(kStrip, 1.0f);
-    for (int64_t r = 0; r < count_; ++r) trial.values[r] = trial.scales[r].value;
-    return trial;
+// With G all rows of a group meet in P_J = G D H_J. Kept is B = G D, as B^T [cols, rows]; P_J is
+// made of it for one group after the other, and brought up to date strip by strip.
+class MatrixDescent {
+ public:
+  explicit MatrixDescent(const Problem& problem)
+      : problem_(problem), b_(problem.cols() * problem.rows(), 0.0) {
+    const int64_t rows = problem.rows(), cols = problem.cols();
+    std::vector<double> d(cols * rows), d_by_row(rows * cols);
+    problem.difference(0, rows, d.data(), rows);
+    for (int64_t j = 0; j < cols; ++j) {
+      for (int64_t r = 0; r < rows; ++r) d_by_row[r * cols + j] = d[j * rows + r];
+    }
+    add_product_transposed(cols, rows, rows, 1.0, d_by_row.data(), cols, problem.g.data(), rows,
+                           b_.data(), rows);
+    for (const ColumnBlock& block : problem.blocks) {
+      const std::vector<double> p = product(block);
+      const double* d_block = d.data() + block.begin * rows;
+      for (int64_t i = 0; i < block.size * rows; ++i) objective_ += d_block[i] * p[i];
+    }
+    for (int64_t first = 0; first < rows; first += kStrip)
+      searches_.emplace_back(problem.matrix, problem.candidates, first);
   }
 
-  int64_t group_of(const Block& block) const { return matrix_.scheme().group_of(block.begin); }
+  double objective() const { return objective_; }
 
-  // Present values and scales, and the targets t = q + H_JJ^-1 P_J.
-  void prepare(const Block& block) {
-    const int64_t size = block.size, group = group_of(block);
-    const ScaleGrid& grid = matrix_.grid;
-    for (std::vector<float>* v : {&present_, &target_, &rounded_, &distance_, &best_rounded_})
-      v->assign(size * kStrip, 0.0f);
-    for (std::vector<uint8_t>* v : {&codes_, &best_codes_}) v->assign(size * kStrip, 0);
-    best_loss_.assign(kStrip, 0.0f);
-    loss_.assign(kStrip, 0.0f);
-    column_.assign(kStrip, 0.0f);
-    present_scales_.assign(kStrip, StoredScale{});
-    best_scales_.assign(kStrip, StoredScale{});
-    zero_points_.assign(grid.zero_points.empty() ? 0 : kStrip, 0);
-    for (int64_t r = 0; r < count_; ++r) {
-      const int64_t i = (first_ + r) * grid.groups + group;
-      present_scales_[r].value = grid.scales[i];
-      if (!grid.scale_codes.empty()) present_scales_[r].code = grid.scale_codes[i];
-      if (!zero_points_.empty()) zero_points_[r] = grid.zero_points[i];
-      for (int64_t j = 0; j < size; ++j) {
-        present_[j * kStrip + r] =
-            decode(grid.scheme, matrix_.code(first_ + r, block.begin + j), grid.scales[i],
-                   grid.zero_points.empty() ? 0 : zero_points_[r]);
+  void improve(const ColumnBlock& block) {
+    const int64_t rows = problem_.rows();
+    std::vector<double> p = product(block);
+    for (BlockSearch& search : searches_) {
+      const int64_t first = search.first(), count = search.count();
+      const std::vector<double> change = improve(block, search, p);
+      if (change.empty()) continue;
+      // B_J -= G d for all rows, P_J -= G d H_JJ for those to come.
+      const double* g = problem_.g.data() + first * rows;
+      std::vector<double> by_row(count * block.size), moved(count * block.size, 0.0);
+      for (int64_t i = 0; i < block.size; ++i) {
+        for (int64_t r = 0; r < count; ++r) by_row[r * block.size + i] = change[i * kStrip + r];
       }
-    }
-    std::vector<double> shift(product_.begin() + block.begin * kStrip,
-                              product_.begin() + (block.begin + size) * kStrip);
-    const double* l = block.factor.data();
-    for (int64_t i = 0; i < size; ++i) {
-      for (int64_t k = 0; k < i; ++k) add_lanes(shift, i, -l[i * size + k], k);
-      scale_lanes(shift, i, 1 / l[i * size + i]);
-    }
-    for (int64_t i = size - 1; i >= 0; --i) {
-      for (int64_t k = i + 1; k < size; ++k) add_lanes(shift, i, -l[k * size + i], k);
-      scale_lanes(shift, i, 1 / l[i * size + i]);
-    }
-    for (int64_t i = 0; i < size * kStrip; ++i)
-      target_[i] = static_cast<float>(present_[i] + shift[i]);
-  }
-
-  static void add_lanes(std::vector<double>& x, int64_t to, double a, int64_t from) {
-    double* y = x.data() + to * kStrip;
-    const double* z = x.data() + from * kStrip;
-    for (int64_t r = 0; r < kStrip; ++r) y[r] += a * z[r];
-  }
-  static void scale_lanes(std::vector<double>& x, int64_t at, double a) {
-    for (int64_t r = 0; r < kStrip; ++r) x[at * kStrip + r] *= a;
-  }
-
-  // Rounds what column_ holds into column j of rounded_, and sets its distance from the target.
-  void round_column(int64_t j, const Trial& trial) {
-    encode_column(matrix_.scheme(), column_.data(), trial.values.data(),
-                  zero_points_.empty() ? nullptr : zero_points_.data(), count_,
-                  codes_.data() + j * kStrip, rounded_.data() + j * kStrip);
-    internal::scaled_error(distance_.data() + j * kStrip, target_.data() + j * kStrip,
-                           rounded_.data() + j * kStrip, 1.0f, count_);
-  }
-
-  void nearest_plane(const Block& block, const Trial& trial) {
-    const int64_t size = block.size;
-    for (int64_t i = size - 1; i >= 0; --i) {
-      std::copy_n(target_.data() + i * kStrip, kStrip, column_.data());
-      const double pivot = block.factor[i * size + i];
-      for (int64_t k = i + 1; k < size; ++k) {
-        internal::subtract_scaled(column_.data(),
-                                  static_cast<float>(-block.factor[k * size + i] / pivot),
-                                  distance_.data() + k * kStrip, count_);
-      }
-      round_column(i, trial);
+      add_product_transposed(block.size, rows, count, -1.0, by_row.data(), block.size, g, rows,
+                             b_.data() + block.begin * rows, rows);
+      add_product_transposed(count, block.size, block.size, 1.0, change.data(), kStrip,
+                             block.hessian.data(), block.size, moved.data(), block.size);
+      const int64_t next = first + count;
+      add_product_transposed(block.size, rows - next, count, -1.0, moved.data(), block.size,
+                             g + next, rows, p.data() + next, rows);
     }
   }
 
-  // One pass of coordinate descent from rounded_.
-  void descend(const Block& block, const Trial& trial) {
-    const int64_t size = block.size;
-    for (int64_t i = 0; i < size; ++i) {
-      internal::scaled_error(distance_.data() + i * kStrip, target_.data() + i * kStrip,
-                             rounded_.data() + i * kStrip, 1.0f, count_);
-    }
-    for (int64_t i = 0; i < size; ++i) {
-      const float* h = block.hessian.data() + i * size;
-      std::copy_n(target_.data() + i * kStrip, kStrip, column_.data());
-      for (int64_t k = 0; k < size; ++k) {
-        if (k != i && h[i] > 0) {
-          internal::subtract_scaled(column_.data(), -h[k] / h[i], distance_.data() + k * kStrip,
-                                    count_);
-        }
-      }
-      round_column(i, trial);
-    }
+ private:
+  // P_J^T [size, rows]
+  std::vector<double> product(const ColumnBlock& block) const {
+    const int64_t rows = problem_.rows(), cols = problem_.cols();
+    std::vector<double> p(block.size * rows, 0.0);
+    add_product_transposed(block.size, rows, cols, 1.0, problem_.h.data() + block.begin, cols,
+                           b_.data(), rows, p.data(), rows);
+    return p;
   }
 
-  // loss = z H_JJ z^T; takes over what is better than the best so far.
-  void keep_best(const Block& block, const Trial& trial, bool first) {
-    const int64_t size = block.size;
-    std::fill(loss_.begin(), loss_.end(), 0.0f);
-    for (int64_t i = 0; i < size; ++i) {
-      std::fill(column_.begin(), column_.end(), 0.0f);
-      for (int64_t k = 0; k < size; ++k) {
-        internal::subtract_scaled(column_.data(), -block.hessian[i * size + k],
-                                  distance_.data() + k * kStrip, count_);
-      }
-      for (int64_t r = 0; r < count_; ++r) loss_[r] += column_[r] * distance_[i * kStrip + r];
+  // Improves the rows of a strip. They are searched together, with what each knew of the others
+  // before, and changed one by one where that lowers f still; once more, then, for the codes that
+  // the others' changes call for. Returns the changes [size][kStrip]; empty: none.
+  std::vector<double> improve(const ColumnBlock& block, BlockSearch& search,
+                              const std::vector<double>& all) {
+    const int64_t rows = problem_.rows(), first = search.first(), count = search.count();
+    std::vector<double> p(block.size * kStrip, 0.0), change;
+    for (int64_t i = 0; i < block.size; ++i) {
+      for (int64_t r = 0; r < count; ++r) p[i * kStrip + r] = all[i * rows + first + r];
     }
-    for (int64_t r = 0; r < count_; ++r) {
-      if (!first && !(loss_[r] < best_loss_[r])) continue;
-      best_loss_[r] = loss_[r];
-      best_scales_[r] = trial.scales[r];
-      for (int64_t i = r; i < size * kStrip; i += kStrip) {
-        best_rounded_[i] = rounded_[i];
-        best_codes_[i] = codes_[i];
-      }
-    }
+    bool changed = pass(block, search, problem_.search_scales, p, change);
+    if (changed) pass(block, search, false, p, change);
+    return change;
   }
 
-  // Scales that fit the best codes c: s = c H t^T / c H c^T; then another descent.
-  void refit(const Block& block) {
-    const int64_t size = block.size;
-    std::vector<StoredScale> scales = best_scales_;
-    for (int64_t r = 0; r < count_; ++r) {
-      double with_target = 0, with_self = 0;
-      for (int64_t i = 0; i < size; ++i) {
-        double h_c = 0;
-        for (int64_t k = 0; k < size; ++k)
-          h_c += static_cast<double>(block.hessian[i * size + k]) * best_rounded_[k * kStrip + r];
-        with_target += h_c * target_[i * kStrip + r];
-        with_self += h_c * best_rounded_[i * kStrip + r];
-      }
-      const double factor = with_self > 0 ? with_target / with_self : 1;
-      const float fitted = round_to_dtype(static_cast<float>(factor * scales[r].value),
-                                          matrix_.scheme().scale_dtype);
-      if (factor > 0.5 && factor < 2 && std::isfinite(fitted) && fitted != 0)
-        scales[r].value = fitted;
+  bool pass(const ColumnBlock& block, BlockSearch& search, bool scales, std::vector<double>& p,
+            std::vector<double>& change) {
+    const int64_t rows = problem_.rows(), first = search.first(), count = search.count();
+    const double* g = problem_.g.data() + first * rows + first;
+    std::vector<double> shift(p.size(), 0.0);
+    for (int64_t r = 0; r < count; ++r) {
+      if (!(g[r * rows + r] > 0)) continue;
+      for (int64_t i = 0; i < block.size; ++i)
+        shift[i * kStrip + r] = p[i * kStrip + r] / g[r * rows + r];
     }
-    const Trial trial = trial_of(std::move(scales));
-    std::copy(best_rounded_.begin(), best_rounded_.end(), rounded_.begin());
-    descend(block, trial);
-    keep_best(block, trial, false);
-  }
-
-  // Makes the best change of each row that lowers f: by 2 d P_J^T - d H_JJ d^T, d = q' - q.
-  void accept(const Block& block) {
-    const int64_t size = block.size, group = group_of(block);
-    ScaleGrid& grid = matrix_.grid;
-    std::vector<double> change(size * kStrip, 0.0);
+    search.search(block, shift.data(), scales);
     bool any = false;
-    for (int64_t r = 0; r < count_; ++r) {
-      double gain = 0, scale = 0;
-      for (int64_t i = 0; i < size; ++i) {
-        const double d = static_cast<double>(best_rounded_[i * kStrip + r]) -
-                         static_cast<double>(present_[i * kStrip + r]);
-        double h_d = 0;
-        for (int64_t k = 0; k < size; ++k) {
-          h_d += h_[(block.begin + i) * cols_ + block.begin + k] *
-                 (static_cast<double>(best_rounded_[k * kStrip + r]) -
-                  static_cast<double>(present_[k * kStrip + r]));
-        }
-        const double linear = 2 * d * product_[(block.begin + i) * kStrip + r];
-        gain += linear - d * h_d;
-        scale += std::fabs(linear) + std::fabs(d * h_d);
-      }
-      if (!(gain > 1e-9 * scale)) continue;  // below that it may be rounding
+    for (int64_t r = 0; r < count; ++r) {
+      const double weight = g[r * rows + r];
+      const double gained = weight > 0 ? gain(block, search, r, p.data(), weight) : 0.0;
+      if (gained == 0) continue;
       any = true;
-      const int64_t at = (first_ + r) * grid.groups + group;
-      grid.scales[at] = best_scales_[r].value;
-      if (!grid.scale_codes.empty()) grid.scale_codes[at] = best_scales_[r].code;
-      for (int64_t i = 0; i < size; ++i) {
-        matrix_.set_code(first_ + r, block.begin + i, best_codes_[i * kStrip + r]);
-        change[i * kStrip + r] = static_cast<double>(best_rounded_[i * kStrip + r]) -
-                                 static_cast<double>(present_[i * kStrip + r]);
+      objective_ -= gained;
+      search.accept(block, r);
+      if (change.empty()) change.assign(block.size * kStrip, 0.0);
+      for (int64_t i = 0; i < block.size; ++i) {
+        change[i * kStrip + r] += search.change(i, r);
+        double moved = 0;  // d H_JJ
+        for (int64_t k = 0; k < block.size; ++k)
+          moved += block.hessian[i * block.size + k] * search.change(k, r);
+        for (int64_t k = 0; k < count; ++k) p[i * kStrip + k] -= g[r * rows + k] * moved;
       }
     }
-    if (!any) return;
-    for (int64_t i = 0; i < size * kStrip; ++i) difference_[block.begin * kStrip + i] -= change[i];
-    add_product_transposed(cols_, kStrip, size, -1.0, h_.data() + block.begin * cols_, cols_,
-                           change.data(), kStrip, product_.data(), kStrip);
+    return any;
   }
 
-  const std::vector<double>& h_;  // [cols, cols]
-  QuantizedMatrix& matrix_;
-  const internal::ScaleCandidates& candidates_;
-  bool search_scales_;
-  int64_t first_, count_, cols_;
-  std::vector<double> difference_, product_;  // D and P
-  // Of the block at hand.
-  std::vector<float> present_, target_, rounded_, distance_, best_rounded_, column_;
-  std::vector<float> loss_, best_loss_;
-  std::vector<uint8_t> codes_, best_codes_;
-  std::vector<int8_t> zero_points_;
-  std::vector<StoredScale> present_scales_, best_scales_;
+  const Problem& problem_;
+  std::vector<double> b_;  // B^T
+  std::vector<BlockSearch> searches_;
+  double objective_ = 0;
 };
 
 }  // namespace
@@ -328,26 +218,41 @@ void RefineOptions::validate() const {
   if (sweeps < 0) throw UsageError(format("sweeps is %d, it must be 0 or more", sweeps));
 }
 
-std::vector<double> refine(const float* weight, const float* hessian, QuantizedMatrix& matrix,
-                           const RefineOptions& options) {
+std::vector<double> refine(const float* weight, const float* hessian, const float* output_factor,
+                           QuantizedMatrix& matrix, const RefineOptions& options) {
   options.validate();
   const int64_t rows = matrix.rows(), cols = matrix.cols();
-  const std::vector<double> h(hessian, hessian + cols * cols);
-  const std::vector<Block> blocks = make_blocks(matrix.scheme(), h, cols);
-  const internal::ScaleCandidates candidates(matrix.grid);
-  const bool search = options.search_scales && internal::can_search_scales(matrix.scheme());
+  std::vector<double> h(hessian, hessian + cols * cols), g;
+  if (output_factor != nullptr) g.assign(output_factor, output_factor + rows * rows);
+  std::vector<ColumnBlock> blocks = internal::make_column_blocks(matrix.scheme(), h, cols);
+  const Problem problem{weight,
+                        std::move(h),
+                        std::move(g),
+                        matrix,
+                        internal::ScaleCandidates(matrix.grid),
+                        options.search_scales && internal::can_search_scales(matrix.scheme()),
+                        std::move(blocks)};
+  std::vector<double> f(options.sweeps + 1, 0.0);
+  if (output_factor != nullptr) {
+    MatrixDescent descent(problem);
+    f[0] = descent.objective();
+    for (int sweep = 1; sweep <= options.sweeps; ++sweep) {
+      for (const ColumnBlock& block : problem.blocks) descent.improve(block);
+      f[sweep] = descent.objective();
+    }
+    return f;
+  }
   const int64_t strips = (rows + kStrip - 1) / kStrip;
   std::vector<double> of_strip(strips * (options.sweeps + 1));
   parallel_for(0, strips, [&](int64_t s) {
-    StripDescent strip(weight, h, matrix, candidates, search, s * kStrip);
-    double* f = of_strip.data() + s * (options.sweeps + 1);
-    f[0] = strip.objective();
+    StripDescent strip(problem, s * kStrip);
+    double* of = of_strip.data() + s * (options.sweeps + 1);
+    of[0] = strip.objective();
     for (int sweep = 1; sweep <= options.sweeps; ++sweep) {
-      for (const Block& block : blocks) strip.improve(block);
-      f[sweep] = strip.objective();
+      for (const ColumnBlock& block : problem.blocks) strip.improve(block);
+      of[sweep] = strip.objective();
     }
   });
-  std::vector<double> f(options.sweeps + 1, 0.0);
   for (int64_t s = 0; s < strips; ++s) {
     for (int sweep = 0; sweep <= options.sweeps; ++sweep)
       f[sweep] += of_strip[s * (options.sweeps + 1) + sweep];

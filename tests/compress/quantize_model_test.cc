@@ -90,6 +90,7 @@ TEST_F(QuantizeModel, PackedAndDequantizedEnginesAgreeForEveryScheme) {
 
 TEST_F(QuantizeModel, FollowsTheTokensThroughQuantizedLayers) {
   // The error of a layer, computed here from what the written checkpoint feeds it.
+  options_.activations = Activations::kInt16;
   const QuantizeReport report = run();
   const DecoderModel original(kStories), quantized(options_.out, Engine::kDequantized);
   torch::NoGradGuard no_grad;
@@ -148,7 +149,10 @@ TEST_F(QuantizeModel, EveryStepOfTheBestPresetBringsTheOutputsCloser) {
   const double corrected = kl();
   options_.token_weights = true;
   const double weighted = kl();
+  options_.output_factor = true;
+  const double two_sided = kl();
   EXPECT_LT(weighted, 0.75 * plain);
+  EXPECT_LT(two_sided, 0.95 * weighted);
   EXPECT_LT(searched, 0.9 * plain);
   EXPECT_LT(refined, 0.9 * plain);
   EXPECT_LT(corrected, 0.75 * plain);

@@ -74,7 +74,7 @@ TEST(Refine, ObjectiveNeverRisesAndIsWhatItSays) {
           gptq(problem.weight.data(), problem.hessian.data(), problem.grid(scheme), {}, "layer")
               .matrix;
       const double before = problem.objective(matrix);
-      const auto f = refine(problem.weight.data(), problem.hessian.data(), matrix,
+      const auto f = refine(problem.weight.data(), problem.hessian.data(), nullptr, matrix,
                             {.sweeps = 3, .search_scales = search});
       ASSERT_EQ(f.size(), 4u);
       EXPECT_NEAR(f[0] / before, 1, 1e-9);
@@ -83,6 +83,87 @@ TEST(Refine, ObjectiveNeverRisesAndIsWhatItSays) {
       EXPECT_LT(f[3], f[0]);
     }
   }
+}
+
+// A G like that of gradients with a common direction, and the objective by its definition.
+std::vector<float> output_factor(int64_t rows, unsigned seed) {
+  const Problem source(1, rows, seed);
+  return source.hessian;
+}
+
+double two_sided_objective(const Problem& problem, const std::vector<float>& g,
+                           const QuantizedMatrix& matrix) {
+  const int64_t rows = problem.rows, cols = problem.cols;
+  std::vector<float> q(rows * cols);
+  dequantize(matrix, q.data());
+  std::vector<double> d(rows * cols), d_h(rows * cols, 0.0);
+  for (size_t i = 0; i < d.size(); ++i) d[i] = static_cast<double>(problem.weight[i]) - q[i];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < cols; ++i) {
+      for (int64_t j = 0; j < cols; ++j)
+        d_h[r * cols + j] += d[r * cols + i] * problem.hessian[i * cols + j];
+    }
+  }
+  double f = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t k = 0; k < rows; ++k) {
+      double dot = 0;
+      for (int64_t j = 0; j < cols; ++j) dot += d_h[r * cols + j] * d[k * cols + j];
+      f += g[r * rows + k] * dot;
+    }
+  }
+  return f;
+}
+
+TEST(Refine, TwoSidedObjectiveNeverRisesAndIsWhatItSays) {
+  const Problem problem(70, 96, 1);
+  const std::vector<float> g = output_factor(70, 9);
+  for (Scheme scheme : schemes()) {
+    if (!scheme.divides(96)) scheme.group_size = 32;
+    SCOPED_TRACE(scheme.describe());
+    QuantizedMatrix matrix =
+        gptq(problem.weight.data(), problem.hessian.data(), problem.grid(scheme), {}, "layer")
+            .matrix;
+    QuantizedMatrix one_sided = matrix;
+    const double before = two_sided_objective(problem, g, matrix);
+    const auto f =
+        refine(problem.weight.data(), problem.hessian.data(), g.data(), matrix, {.sweeps = 3});
+    refine(problem.weight.data(), problem.hessian.data(), nullptr, one_sided, {.sweeps = 3});
+    ASSERT_EQ(f.size(), 4u);
+    EXPECT_NEAR(f[0] / before, 1, 1e-9);
+    for (int i = 0; i < 3; ++i) EXPECT_LE(f[i + 1], f[i]);
+    EXPECT_NEAR(f[3] / two_sided_objective(problem, g, matrix), 1, 1e-9);
+    EXPECT_LT(f[3], 0.9 * two_sided_objective(problem, g, one_sided));
+  }
+}
+
+// Where the factor does not couple rows, it does not matter how much each of them weighs.
+TEST(Refine, DiagonalOutputFactorsAreAlike) {
+  const Problem problem(70, 64, 3);
+  const auto refined = [&](float even, float odd) {
+    std::vector<float> g(70 * 70, 0.0f);
+    for (int64_t i = 0; i < 70; ++i) g[i * 70 + i] = i % 2 == 0 ? even : odd;
+    QuantizedMatrix matrix = quantize_rtn(problem.weight.data(), problem.grid(Scheme::nvfp4()));
+    refine(problem.weight.data(), problem.hessian.data(), g.data(), matrix, {.sweeps = 2});
+    return matrix;
+  };
+  const QuantizedMatrix equal = refined(1, 1), unequal = refined(0.25f, 16);
+  EXPECT_EQ(equal.codes, unequal.codes);
+  EXPECT_EQ(equal.grid.scale_codes, unequal.grid.scale_codes);
+  QuantizedMatrix one_sided = quantize_rtn(problem.weight.data(), problem.grid(Scheme::nvfp4()));
+  refine(problem.weight.data(), problem.hessian.data(), nullptr, one_sided, {.sweeps = 2});
+  EXPECT_LE(problem.objective(equal), problem.objective(one_sided) * 1.01);
+}
+
+// A row that nothing depends on is left alone.
+TEST(Refine, RowsWithoutCurvatureKeepTheirValues) {
+  const Problem problem(66, 32, 4);
+  std::vector<float> g = output_factor(66, 9);
+  for (int64_t i = 0; i < 66; ++i) g[65 * 66 + i] = g[i * 66 + 65] = 0;
+  QuantizedMatrix matrix = quantize_rtn(problem.weight.data(), problem.grid(Scheme::mxfp4()));
+  const QuantizedMatrix before = matrix;
+  refine(problem.weight.data(), problem.hessian.data(), g.data(), matrix, {.sweeps = 1});
+  for (int64_t j = 0; j < 32; ++j) EXPECT_EQ(matrix.code(65, j), before.code(65, j));
 }
 
 // Where H is diagonal, every weight's nearest value is best: nothing is left to do for the codes.
@@ -95,7 +176,7 @@ TEST(Refine, NearestIsBestUnderADiagonalHessian) {
   for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::int4(32)}) {
     QuantizedMatrix matrix = quantize_rtn(problem.weight.data(), problem.grid(scheme));
     const std::vector<uint8_t> codes = matrix.codes;
-    const auto f = refine(problem.weight.data(), problem.hessian.data(), matrix,
+    const auto f = refine(problem.weight.data(), problem.hessian.data(), nullptr, matrix,
                           {.sweeps = 2, .search_scales = false});
     EXPECT_EQ(matrix.codes, codes);
     EXPECT_EQ(f[0], f[2]);
@@ -116,7 +197,7 @@ TEST(Refine, ComesCloseToTheBestOfAllCodes) {
       for (int j = 0; j < 4; ++j) trial.set_code(0, j, static_cast<uint8_t>(code >> 4 * j & 15));
       best = std::min(best, problem.objective(trial));
     }
-    const auto f = refine(problem.weight.data(), problem.hessian.data(), matrix,
+    const auto f = refine(problem.weight.data(), problem.hessian.data(), nullptr, matrix,
                           {.sweeps = 2, .search_scales = false});
     EXPECT_GE(f[2], best * (1 - 1e-9));
     optimal += f[2] <= best * (1 + 1e-9);
@@ -129,12 +210,13 @@ TEST(Refine, DeadInputsAndZeroHessiansChangeNothing) {
   for (int64_t i = 0; i < 64; ++i) problem.hessian[7 * 64 + i] = problem.hessian[i * 64 + 7] = 0;
   QuantizedMatrix matrix = quantize_rtn(problem.weight.data(), problem.grid(Scheme::nvfp4()));
   const uint8_t code = matrix.code(3, 7);
-  refine(problem.weight.data(), problem.hessian.data(), matrix,
+  refine(problem.weight.data(), problem.hessian.data(), nullptr, matrix,
          {.sweeps = 1, .search_scales = false});
   EXPECT_EQ(matrix.code(3, 7), code);
   std::fill(problem.hessian.begin(), problem.hessian.end(), 0.0f);
   const std::vector<uint8_t> codes = matrix.codes;
-  const auto f = refine(problem.weight.data(), problem.hessian.data(), matrix, {.sweeps = 1});
+  const auto f =
+      refine(problem.weight.data(), problem.hessian.data(), nullptr, matrix, {.sweeps = 1});
   EXPECT_EQ(matrix.codes, codes);
   EXPECT_EQ(f, (std::vector<double>{0, 0}));
 }
@@ -146,7 +228,7 @@ TEST(Refine, IndependentOfNumberOfThreads) {
   for (const int count : {1, 2, 5}) {
     set_num_threads(count);
     QuantizedMatrix matrix = quantize_rtn(problem.weight.data(), problem.grid(Scheme::nvfp4()));
-    refine(problem.weight.data(), problem.hessian.data(), matrix, {});
+    refine(problem.weight.data(), problem.hessian.data(), nullptr, matrix, {});
     if (first.empty()) first = matrix.codes;
     EXPECT_EQ(matrix.codes, first);
   }
@@ -155,7 +237,7 @@ TEST(Refine, IndependentOfNumberOfThreads) {
 
 TEST(Refine, NegativeSweepsAreAnError) {
   QuantizedMatrix matrix;
-  EXPECT_THROW(refine(nullptr, nullptr, matrix, {.sweeps = -1}), UsageError);
+  EXPECT_THROW(refine(nullptr, nullptr, nullptr, matrix, {.sweeps = -1}), UsageError);
 }
 
 TEST(GptqScaleSearch, LowersTheObjectiveAndStoresWhatItUses) {

@@ -26,8 +26,9 @@ struct LayerProblem {
   std::string name;
   const float* weight = nullptr;  // [rows, cols], row-major, finite
   int64_t rows = 0, cols = 0;
-  const float* hessian = nullptr;  // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
-  float tensor_amax = 0;           // see make_scale_grid
+  const float* hessian = nullptr;        // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
+  const float* output_factor = nullptr;  // [rows, rows] for the sweeps, see refine(); or null
+  float tensor_amax = 0;                 // see make_scale_grid
   Scheme scheme;
 };
 
@@ -64,6 +65,10 @@ struct QuantizeOptions {
   // own log likelihood in the layer's output (labels drawn from its softmax, by `seed`): attention
   // sinks carry most of |g|^2 and hardly any of |x|^2. Costs three forward passes.
   bool token_weights = false;
+  // Sweeps that lower tr(G D H D^T) instead of tr(D H D^T), G = E[g g^T] of the same gradients,
+  // drawn towards the identity where they are few. Costs Gram matrices, products with G, and a
+  // temporary file of G for every layer beside the output.
+  bool output_factor = false;
   uint64_t seed = 0;
   GptqOptions gptq;
   RefineOptions refine{.sweeps = 0};  // after GPTQ

@@ -16,17 +16,21 @@ struct RefineOptions {
   void validate() const;
 };
 
-// Lowers f = tr((W - Q) H (W - Q)^T) by sweeps over the groups of columns J (64 columns where a
-// scale has more than 256). With D = W - Q and P = D H, the best values of a row's group, the
-// others fixed, are t = q + P_J H_JJ^-1, and other values q' cost z H_JJ z^T more than t does, z =
-// t - q'. Tried are, for the present scale and for every scale near it that the format can store,
+// Lowers f = tr(G (W - Q) H (W - Q)^T) by sweeps over the groups of columns J (64 columns where a
+// scale has more than 256). With D = W - Q and P = G D H, the best values of row i's group, all
+// others fixed, are t = q + P_iJ H_JJ^-1 / G_ii, and other values q' cost G_ii z H_JJ z^T more than
+// t does, z = t - q'. Tried are, for the present scale and for every scale near it that the format
+// can store,
 //   the nearest plane q'_i = round(t_i + sum_{k>i} L_ki z_k / L_ii), i descending, L L^T = H_JJ,
 //   then one descent q'_i = round(t_i + sum_{k != i} H_ik z_k / H_ii);
 // for integers also the scale that fits the best of these, c H t^T / c H c^T. A change is made
-// where it lowers f in float64, so f never rises.
-//   weight  [rows, cols] float32;  hessian [cols, cols] float32, symmetric, finite
+// where it lowers f in float64, so f never rises. G is the output factor of a Kronecker-factored
+// curvature (Martens and Grosse 2015); without it rows are independent.
+//   weight         [rows, cols] float32
+//   hessian        [cols, cols] float32, symmetric, finite
+//   output_factor  [rows, rows] float32, symmetric, positive semidefinite; null: the identity
 // Returns f before and after each sweep, sweeps + 1 values. Independent of the number of threads.
-std::vector<double> refine(const float* weight, const float* hessian, QuantizedMatrix& matrix,
-                           const RefineOptions& options);
+std::vector<double> refine(const float* weight, const float* hessian, const float* output_factor,
+                           QuantizedMatrix& matrix, const RefineOptions& options);
 
 }  // namespace curvq

@@ -1,7 +1,8 @@
-#include "compress/token_weights.h"
+#include "compress/output_gradients.h"
 
 #include <gtest/gtest.h>
 
+#include "curvq/core/error.h"
 #include "curvq/nn/differentiable_decoder.h"
 #include "nn/rms_norm.h"
 
@@ -17,13 +18,15 @@ torch::Tensor some_ids(int64_t windows, int64_t length) {
 
 // The same through weight gradients of the whole model: dL/dW = sum_t g_t x_t^T, so that for fewer
 // tokens than inputs g = dL/dW X^+.
-TEST(OutputGradientEnergies, EqualThoseThatTheWeightGradientImplies) {
+TEST(OutputGradients, EqualThoseThatTheWeightGradientImplies) {
   const DecoderModel model(kModel, Engine::kDequantized);
   const int64_t windows = 3, length = 5;
   const torch::Tensor ids = some_ids(windows, length);
-  const auto energies = internal::output_gradient_energies(model, ids, 7);
-  ASSERT_EQ(energies.size(), static_cast<size_t>(model.config().num_layers));
+  internal::ScratchFile file(::testing::TempDir(), 1 << 20);
+  const auto found = internal::output_gradients(model, ids, 7, &file);
+  ASSERT_EQ(found.size(), static_cast<size_t>(model.config().num_layers));
   const DifferentiableDecoder whole(model, torch::kFloat64);
+  std::vector<torch::Tensor> sums(3);  // of g g^T
   torch::Generator generator = at::detail::createCPUGenerator(7);
   for (int64_t i = 0; i < windows; ++i) {
     const torch::Tensor logits = whole.forward(ids.narrow(0, i, 1))[0];
@@ -49,31 +52,61 @@ TEST(OutputGradientEnergies, EqualThoseThatTheWeightGradientImplies) {
     for (size_t slot = 0; slot < 3; ++slot) {
       const torch::Tensor g = to_tokens.matmul(gradients[slot].t());  // [length, out]
       const torch::Tensor expected = g.square().sum(-1);
-      const torch::Tensor found =
-          energies[0][slot].narrow(0, i * length, length).to(torch::kFloat64);
+      const torch::Tensor energies =
+          found[0][slot].energies.narrow(0, i * length, length).to(torch::kFloat64);
       EXPECT_LT(
-          ((found - expected).abs() / (expected + 1e-9 * expected.max())).max().item<double>(),
+          ((energies - expected).abs() / (expected + 1e-9 * expected.max())).max().item<double>(),
           1e-3)
           << "window " << i << ", linear " << slot;
+      const torch::Tensor outer = g.t().matmul(g) / static_cast<double>(windows * length);
+      sums[slot] = i == 0 ? outer : sums[slot] + outer;
+    }
+  }
+  for (size_t slot = 0; slot < 3; ++slot) {
+    const torch::Tensor difference = found[0][slot].factor.to(torch::kFloat64) - sums[slot];
+    EXPECT_LT(difference.norm().item<double>() / sums[slot].norm().item<double>(), 1e-3);
+  }
+}
+
+TEST(OutputGradients, SameSeedSameResultAndChunksDoNotMatter) {
+  const DecoderModel model(kModel, Engine::kDequantized);
+  const torch::Tensor ids = some_ids(6, 8);
+  const auto first = internal::output_gradients(model, ids, 1, nullptr);
+  const auto again = internal::output_gradients(model, ids, 1, nullptr);
+  const auto other = internal::output_gradients(model, ids, 2, nullptr);
+  for (size_t layer = 0; layer < first.size(); ++layer) {
+    ASSERT_EQ(first[layer].size(), 7u);
+    for (size_t slot = 0; slot < 7; ++slot) {
+      EXPECT_EQ(first[layer][slot].energies.numel(), 48);
+      EXPECT_TRUE(first[layer][slot].energies.equal(again[layer][slot].energies));
+      EXPECT_FALSE(first[layer][slot].energies.equal(other[layer][slot].energies));
+      EXPECT_GE(first[layer][slot].energies.min().item<float>(), 0);
     }
   }
 }
 
-TEST(OutputGradientEnergies, SameSeedSameResultAndChunksDoNotMatter) {
-  const DecoderModel model(kModel, Engine::kDequantized);
-  const torch::Tensor ids = some_ids(6, 8);
-  const auto first = internal::output_gradient_energies(model, ids, 1);
-  const auto again = internal::output_gradient_energies(model, ids, 1);
-  const auto other = internal::output_gradient_energies(model, ids, 2);
-  for (size_t layer = 0; layer < first.size(); ++layer) {
-    ASSERT_EQ(first[layer].size(), 7u);
-    for (size_t slot = 0; slot < 7; ++slot) {
-      EXPECT_EQ(first[layer][slot].numel(), 48);
-      EXPECT_TRUE(first[layer][slot].equal(again[layer][slot]));
-      EXPECT_FALSE(first[layer][slot].equal(other[layer][slot]));
-      EXPECT_GE(first[layer][slot].min().item<float>(), 0);
-    }
+TEST(ScratchFile, KeepsWhatWasPutAwayAndRefusesWhatDoesNotFit) {
+  torch::Tensor a, b;
+  {
+    internal::ScratchFile file(::testing::TempDir(), 1 << 20);
+    a = file.zeros(30, 30);
+    b = file.zeros(7, 7);
+    EXPECT_EQ(a.abs().max().item<float>(), 0);
+    a.fill_(2);
+    b.fill_(3);
+    internal::ScratchFile::put_away(a);
   }
+  EXPECT_TRUE(a.equal(torch::full({30, 30}, 2.0f)));
+  EXPECT_TRUE(b.equal(torch::full({7, 7}, 3.0f)));
+  EXPECT_THROW(internal::ScratchFile(::testing::TempDir(), int64_t{1} << 60), ResourceError);
+}
+
+TEST(ShrunkFactor, MixesWithTheIdentityByTheNumberOfSamples) {
+  const torch::Tensor g = torch::tensor({{3.0f, 1.0f}, {1.0f, 1.0f}});  // mean diagonal 2
+  // rho = 20 / (20 + 60)
+  EXPECT_TRUE(torch::allclose(internal::shrunk_factor(g, 60),
+                              torch::tensor({{1.375f, 0.375f}, {0.375f, 0.625f}})));
+  EXPECT_TRUE(internal::shrunk_factor(torch::zeros({2, 2}), 60).equal(torch::eye(2)));
 }
 
 TEST(MixedWeights, KeepTheTraceAndGiveHalfOfItToTheEnergies) {

@@ -1,9 +1,11 @@
-#include "compress/token_weights.h"
+#include "compress/output_gradients.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "curvq/core/progress.h"
+#include "curvq/kernels/gram.h"
+#include "curvq/linalg/symmetric.h"
 
 namespace curvq::internal {
 namespace {
@@ -26,9 +28,10 @@ torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hi
   return gradient;
 }
 
-// Sets energies[slot] [tokens of x] and returns the gradient in x from that in the block's output.
+// Returns the gradient in x from that in the block's output; in_outputs[slot] [tokens of x, out]
+// become those in the linear layers' outputs.
 torch::Tensor backward(const DecoderBlock& block, const torch::Tensor& x,
-                       const torch::Tensor& gradient, std::vector<torch::Tensor>& energies) {
+                       const torch::Tensor& gradient, std::vector<torch::Tensor>& in_outputs) {
   DecoderBlock with_outputs = block;
   std::vector<torch::Tensor> wanted = {x.clone().requires_grad_()};
   for (const auto& group : with_outputs.linears()) {
@@ -42,21 +45,21 @@ torch::Tensor backward(const DecoderBlock& block, const torch::Tensor& x,
   }
   const torch::Tensor out = with_outputs.forward(wanted[0]);
   const auto gradients = torch::autograd::grad({out}, wanted, {gradient});
-  energies.clear();
+  in_outputs.clear();
   for (size_t i = 1; i < gradients.size(); ++i)
-    energies.push_back(gradients[i].square().sum(-1).flatten());
+    in_outputs.push_back(gradients[i].flatten(0, 1).contiguous());
   return gradients[0];
 }
 
 }  // namespace
 
-std::vector<std::vector<torch::Tensor>> output_gradient_energies(const DecoderModel& model,
-                                                                 const torch::Tensor& ids,
-                                                                 uint64_t seed) {
+std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& model,
+                                                           const torch::Tensor& ids, uint64_t seed,
+                                                           ScratchFile* factors) {
   const int64_t layers = model.config().num_layers, windows = ids.size(0), length = ids.size(1);
   const int64_t chunk = std::max<int64_t>(1, kChunkTokens / length);
   torch::Generator generator = at::detail::createCPUGenerator(seed);
-  std::vector<std::vector<torch::Tensor>> energies(layers);
+  std::vector<std::vector<OutputGradients>> result(layers);
   Progress progress("weighing tokens", (windows + chunk - 1) / chunk * layers);
   for (int64_t first = 0; first < windows; first += chunk) {
     const int64_t count = std::min(chunk, windows - first);
@@ -76,16 +79,36 @@ std::vector<std::vector<torch::Tensor>> output_gradient_energies(const DecoderMo
       gradient = backward(model.load_block(layer), inputs.back(), gradient, of_chunk);
       inputs.pop_back();
       model.release_block(layer);
-      energies[layer].resize(of_chunk.size());
+      result[layer].resize(of_chunk.size());
       for (size_t i = 0; i < of_chunk.size(); ++i) {
-        torch::Tensor& all = energies[layer][i];
-        if (!all.defined()) all = torch::empty({windows * length});
-        all.narrow(0, first * length, count * length).copy_(of_chunk[i]);
+        const torch::Tensor& g = of_chunk[i];
+        OutputGradients& of = result[layer][i];
+        const int64_t rows = g.size(1);
+        if (!of.energies.defined()) {
+          of.energies = torch::empty({windows * length});
+          if (factors != nullptr) of.factor = factors->zeros(rows, rows);
+        }
+        of.energies.narrow(0, first * length, count * length).copy_(g.square().sum(-1));
+        if (factors == nullptr) continue;
+        const float scale = 1.0f / static_cast<float>(windows * length);
+        accumulate_gram_int16(g.data_ptr<float>(), g.size(0), rows, rows, scale,
+                              of.factor.data_ptr<float>());
+        if (first + count == windows) mirror_lower(of.factor.data_ptr<float>(), rows);
+        ScratchFile::put_away(of.factor);
       }
       progress.advance(1, "");
     }
   }
-  return energies;
+  return result;
+}
+
+torch::Tensor shrunk_factor(const torch::Tensor& factor, int64_t samples) {
+  const int64_t rows = factor.size(0);
+  const double mean = factor.diagonal().mean().item<double>();
+  const torch::Tensor identity = torch::eye(rows);
+  if (!(mean > 0) || !std::isfinite(mean)) return identity;
+  const double rho = 10.0 * static_cast<double>(rows) / static_cast<double>(10 * rows + samples);
+  return (factor * ((1 - rho) / mean) + identity * rho).contiguous();
 }
 
 torch::Tensor mixed_weights(const torch::Tensor& x, const torch::Tensor& energies) {

@@ -1,0 +1,70 @@
+// The search for better values of a group of columns, a strip of rows at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compress/lanes.h"
+#include "compress/scale_candidates.h"
+#include "curvq/formats/quantized_matrix.h"
+
+namespace curvq::internal {
+
+// Columns [begin, begin + size), J, with what they need of H.
+struct ColumnBlock {
+  int64_t begin = 0, size = 0;
+  std::vector<double> hessian;          // H_JJ, row-major
+  std::vector<double> factor;           // L of H_JJ (+ 1e-6 of the mean diagonal)
+  std::vector<float> hessian_as_float;  // H_JJ
+};
+
+// One block a group, or 64 columns where a scale has more than 256. h [cols, cols].
+std::vector<ColumnBlock> make_column_blocks(const Scheme& scheme, const std::vector<double>& h,
+                                            int64_t cols);
+
+// For rows [first, first + kStrip) of a matrix, or those it has. Arrays are [column][kStrip].
+class BlockSearch {
+ public:
+  BlockSearch(QuantizedMatrix& matrix, const ScaleCandidates& candidates, int64_t first);
+
+  // Tries for each row what refine() says, the target being t = q + shift H_JJ^-1.
+  //   shift  [size][kStrip]
+  void search(const ColumnBlock& block, const double* shift, bool scales);
+
+  // The values that search() found minus those in the matrix.
+  double change(int64_t column, int64_t row) const {
+    return static_cast<double>(best_rounded_[column * kStrip + row]) -
+           static_cast<double>(present_[column * kStrip + row]);
+  }
+  // Puts what search() found for a row of the strip into the matrix.
+  void accept(const ColumnBlock& block, int64_t row);
+
+  int64_t first() const { return first_; }
+  int64_t count() const { return count_; }
+
+ private:
+  struct Trial {
+    std::vector<StoredScale> scales;
+    std::vector<float> values;
+  };
+
+  Trial trial_of(std::vector<StoredScale> scales) const;
+  void prepare(const ColumnBlock& block, const double* shift);
+  void round_column(int64_t j, const Trial& trial);
+  void nearest_plane(const ColumnBlock& block, const Trial& trial);
+  void descend(const ColumnBlock& block, const Trial& trial);
+  void keep_best(const ColumnBlock& block, const Trial& trial, bool first);
+  void refit(const ColumnBlock& block);
+
+  QuantizedMatrix& matrix_;
+  const ScaleCandidates& candidates_;
+  int64_t first_, count_;
+  // Of the block at hand.
+  std::vector<float> present_, target_, rounded_, distance_, best_rounded_, column_;
+  std::vector<float> loss_, best_loss_;
+  std::vector<uint8_t> codes_, best_codes_;
+  std::vector<int8_t> zero_points_;
+  std::vector<StoredScale> present_scales_, best_scales_;
+};
+
+}  // namespace curvq::internal
