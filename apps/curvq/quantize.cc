@@ -85,6 +85,11 @@ void declare(Options& options) {
       .add_choice("output-factor", {"none", "fisher"},
                   "sweeps weigh a layer's outputs alike, or by how the model's likelihood depends "
                   "on them, correlations included (none)")
+      .add_number("held-out", "SHARE",
+                  "of the calibration windows, the last ones, that rounding does not see: by them "
+                  "each layer's sweeps are judged, and what they would worsen is undone (0; the "
+                  "best preset 0.2)",
+                  0, 0.9)
       .add_number("input-correction", "SHARE",
                   "of the change in a layer's inputs that rounding the layers before it made, to "
                   "be made up for (0)",
@@ -165,6 +170,9 @@ QuantizeOptions read_options(const Options& options, bool bare) {
   out.output_factor = options.has("output-factor")
                           ? options.text("output-factor") == "fisher"
                           : best && !bare && out.method == Method::kGptq && out.refine.sweeps > 0;
+  out.held_out = options.has("held-out")     ? options.number("held-out")
+                 : best && out.output_factor ? 0.2
+                                             : 0.0;
   out.seed = static_cast<uint64_t>(options.integer("seed"));
   const auto share = [&](const char* name, double best_share) {
     return options.has(name) ? options.number(name) : corrects ? best_share : 0.0;
@@ -183,6 +191,7 @@ OrderedJson results_json(const QuantizeReport& report, const QuantizeOptions& op
                       {"sweeps", options.refine.sweeps},
                       {"token_weights", options.token_weights ? "gradient" : "none"},
                       {"output_factor", options.output_factor ? "fisher" : "none"},
+                      {"held_out", options.held_out},
                       {"input_correction", options.input_correction},
                       {"residual_correction", options.residual_correction},
                       {"activations", kActivations.at(options.calibration_activations())}};
@@ -197,6 +206,11 @@ OrderedJson results_json(const QuantizeReport& report, const QuantizeOptions& op
                        {"damping", layer.damping},
                        {"dead_inputs", layer.dead_inputs},
                        {"seconds", layer.seconds}};
+    if (layer.held_out) {
+      row["held_out_error"] = {{"rtn", layer.held_out->rtn},
+                               {"gptq", layer.held_out->gptq},
+                               {"kept", layer.held_out->kept}};
+    }
     if (!layer.note.empty()) row["note"] = layer.note;
     json["layers"].push_back(std::move(row));
   }
@@ -269,8 +283,8 @@ int run(const Options& options, Output& output) {
   const std::string stats = options.has("stats") ? options.text("stats") : "";
   std::optional<TokenWindows> windows;
   if (bare) {
-    for (const char* name :
-         {"token-weights", "output-factor", "input-correction", "residual-correction"}) {
+    for (const char* name : {"token-weights", "output-factor", "held-out", "input-correction",
+                             "residual-correction"}) {
       if (options.given(name))
         throw UsageError(options.where(name) + " needs a model directory, to follow its layers");
     }

@@ -41,10 +41,11 @@ void BlockActivations::finish(const DecoderBlock& block) {
   input_ = torch::Tensor();
 }
 
-std::vector<float> BlockActivations::hessian(const torch::Tensor& weights,
+std::vector<float> BlockActivations::hessian(int64_t first, int64_t windows,
+                                             const torch::Tensor& weights,
                                              const std::string& layer) const {
   const int64_t k = input_.size(-1);
-  const torch::Tensor x = input_.reshape({-1, k});
+  const torch::Tensor x = input_.narrow(0, first, windows).reshape({-1, k});
   const float scale = 2.0f / static_cast<float>(x.size(0));
   const auto accumulate =
       activations_ == Activations::kFloat32 ? accumulate_gram : accumulate_gram_int16;

@@ -30,9 +30,11 @@ class BlockActivations {
   const torch::Tensor& residual() const { return residual_; }
   const torch::Tensor& input() const { return input_; }  // [n, t, features] of the group's layers
 
-  // 2/N sum u x x^T of the group's inputs [in, in], u [n * t] token weights (undefined: 1). Throws
-  // NumericalError naming `layer` and the first sample whose inputs are not finite.
-  std::vector<float> hessian(const torch::Tensor& weights, const std::string& layer) const;
+  // 2/N sum u x x^T of the N inputs of windows [first, first + count), [in, in], u [N] token
+  // weights (undefined: 1). Throws NumericalError naming `layer` and the first sample whose inputs
+  // are not finite.
+  std::vector<float> hessian(int64_t first, int64_t count, const torch::Tensor& weights,
+                             const std::string& layer) const;
 
  private:
   [[noreturn]] void throw_not_finite(const std::string& layer) const;

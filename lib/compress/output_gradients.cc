@@ -55,7 +55,7 @@ torch::Tensor backward(const DecoderBlock& block, const torch::Tensor& x,
 
 std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& model,
                                                            const torch::Tensor& ids, uint64_t seed,
-                                                           ScratchFile* factors) {
+                                                           int64_t held_out, ScratchFile* factors) {
   const int64_t layers = model.config().num_layers, windows = ids.size(0), length = ids.size(1);
   const int64_t chunk = std::max<int64_t>(1, kChunkTokens / length);
   torch::Generator generator = at::detail::createCPUGenerator(seed);
@@ -87,14 +87,23 @@ std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& m
         if (!of.energies.defined()) {
           of.energies = torch::empty({windows * length});
           if (factors != nullptr) of.factor = factors->zeros(rows, rows);
+          if (factors != nullptr && held_out > 0) of.held_out = factors->zeros(rows, rows);
         }
         of.energies.narrow(0, first * length, count * length).copy_(g.square().sum(-1));
         if (factors == nullptr) continue;
-        const float scale = 1.0f / static_cast<float>(windows * length);
-        accumulate_gram_int16(g.data_ptr<float>(), g.size(0), rows, rows, scale,
-                              of.factor.data_ptr<float>());
-        if (first + count == windows) mirror_lower(of.factor.data_ptr<float>(), rows);
-        ScratchFile::put_away(of.factor);
+        const int64_t seen = std::clamp<int64_t>(windows - held_out - first, 0, count) * length;
+        const auto add = [&](torch::Tensor& factor, int64_t begin, int64_t tokens, int64_t all) {
+          if (tokens == 0) return;
+          accumulate_gram_int16(g.data_ptr<float>() + begin * rows, tokens, rows, rows,
+                                1.0f / static_cast<float>(all * length), factor.data_ptr<float>());
+        };
+        add(of.factor, 0, seen, windows - held_out);
+        add(of.held_out, seen, count * length - seen, held_out);
+        for (const torch::Tensor& factor : {of.factor, of.held_out}) {
+          if (!factor.defined()) continue;
+          if (first + count == windows) mirror_lower(factor.data_ptr<float>(), rows);
+          ScratchFile::put_away(factor);
+        }
       }
       progress.advance(1, "");
     }

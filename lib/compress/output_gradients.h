@@ -18,16 +18,17 @@ namespace curvq::internal {
 struct OutputGradients {
   torch::Tensor energies;  // [n * t] float32: |g_t|^2
   torch::Tensor factor;    // [out, out] float32: the mean of g g^T; undefined where not wanted
+  torch::Tensor held_out;  // the same of the held-out windows; undefined if there are none
 };
 
 // For [layer][linear, in the order of block_linears()].
-//   ids [n, t] int64
+//   ids [n, t] int64, of which the last `held_out` do not enter `factor`
 // Goes a few windows at a time forward, keeping each block's input, and back block by block; only
 // one block's weights and factors are in memory; `factors` holds the others, and null means that
 // none are wanted. Costs three forward passes. Same seed, same result.
 std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& model,
                                                            const torch::Tensor& ids, uint64_t seed,
-                                                           ScratchFile* factors);
+                                                           int64_t held_out, ScratchFile* factors);
 
 // The factor of an estimate from `samples` gradients, drawn towards the identity where they are
 // few: (1 - rho) G / mean(diag G) + rho I with rho = 10 R / (10 R + samples), R = rows of G. Noise

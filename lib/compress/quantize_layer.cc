@@ -43,6 +43,52 @@ void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn
   result.relative_error = of_chosen / whole;
 }
 
+// Sweeps from `gptq` on, with G, then with ever less of it, until held-out tokens see less error
+// than before; keeps what they like best.
+QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatrix& rtn,
+                               const QuantizedMatrix& gptq, const RefineOptions& options,
+                               LayerResult& result) {
+  const int64_t rows = problem.rows;
+  const auto trace = [&](const float* d) {
+    return kronecker_trace(d, rows, problem.held_out_factor, problem.held_out_hessian,
+                           problem.cols);
+  };
+  const double whole = trace(problem.weight);
+  const auto error = [&](const QuantizedMatrix& matrix) {
+    return trace(error_of(problem, matrix).data()) / (whole > 0 ? whole : 1);
+  };
+  HeldOutErrors errors{error(rtn), error(gptq), 0};
+  QuantizedMatrix kept = gptq;
+  errors.kept = errors.gptq;
+  std::vector<float> factor(problem.output_factor, problem.output_factor + rows * rows);
+  for (const double towards_identity : {0.0, 0.5, 1.0}) {
+    for (int64_t i = 0; i < rows * rows; ++i) {
+      factor[i] = static_cast<float>((1 - towards_identity) * problem.output_factor[i] +
+                                     (i % (rows + 1) == 0 ? towards_identity : 0.0));
+    }
+    QuantizedMatrix trial = gptq;
+    refine(problem.weight, problem.hessian, towards_identity < 1 ? factor.data() : nullptr, trial,
+           options);
+    const double of_trial = error(trial);
+    if (!(of_trial < errors.gptq)) continue;
+    kept = std::move(trial);
+    errors.kept = of_trial;
+    if (towards_identity > 0)
+      result.note = towards_identity < 1 ? "half of the output factor: all of it did worse"
+                                         : "no output factor: with it held-out tokens did worse";
+    break;
+  }
+  if (errors.kept == errors.gptq) result.note = "no sweeps: with them held-out tokens did worse";
+  if (errors.rtn < errors.kept) {
+    result.note = "rounded to nearest: held-out tokens did worse with everything else";
+    kept = rtn;
+    errors.kept = errors.rtn;
+  }
+  if (!result.note.empty()) log_warning(problem.name + ": " + result.note);
+  result.held_out = errors;
+  return kept;
+}
+
 }  // namespace
 
 QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOptions& options,
@@ -81,7 +127,10 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
       result.note = format("damping raised to %g: the hessian is singular", solved.damping);
       log_warning(problem.name + ": " + result.note);
     }
-    if (options.refine.sweeps > 0 && !solved.all_dead) {
+    if (options.refine.sweeps > 0 && !solved.all_dead && problem.held_out_hessian != nullptr) {
+      solved.matrix = named(
+          [&] { return refine_guarded(problem, matrix, solved.matrix, options.refine, result); });
+    } else if (options.refine.sweeps > 0 && !solved.all_dead) {
       named([&] {
         return refine(problem.weight, problem.hessian, problem.output_factor, solved.matrix,
                       options.refine);

@@ -80,8 +80,13 @@ class ModelQuantizer {
         report_.layers.push_back(result);
       }
     }
-    if (calibration_ != nullptr)
+    if (calibration_ != nullptr) {
       report_.calibration_tokens = calibration_->num_windows * calibration_->length;
+      if (options.held_out > 0 && calibration_->num_windows > 1) {
+        const double share = options.held_out * static_cast<double>(calibration_->num_windows);
+        held_out_ = std::clamp<int64_t>(std::llround(share), 1, calibration_->num_windows - 1);
+      }
+    }
     check_inputs();
   }
 
@@ -155,7 +160,7 @@ class ModelQuantizer {
       std::optional<internal::ScratchFile> factors;
       if (options_.output_factor) factors.emplace(directory, factor_bytes());
       gradients = internal::output_gradients(model_, window_ids(*calibration_), options_.seed,
-                                             factors ? &*factors : nullptr);
+                                             held_out_, factors ? &*factors : nullptr);
       report_.capture_seconds += seconds_since(start);
     }
     torch::NoGradGuard no_grad;
@@ -192,14 +197,12 @@ class ModelQuantizer {
             if (originals) correct(*linear, moments);
             report_.capture_seconds += seconds_since(moments_start);
           }
-          torch::Tensor factor;
+          internal::OutputGradients output;
           if (capture && options_.output_factor) {
-            factor =
-                internal::shrunk_factor(gradients[layer][slot].factor, report_.calibration_tokens);
-            gradients[layer][slot] = {};
+            std::swap(output, gradients[layer][slot]);
+            output.factor = internal::shrunk_factor(output.factor, seen() * calibration_->length);
           }
-          quantize_linear(*linear, capture ? moments.hessian.data() : nullptr,
-                          factor.defined() ? factor.data_ptr<float>() : nullptr, writer);
+          quantize_linear(*linear, moments, output, writer);
           progress.advance(1, linear->info.name);
           ++slot;
         }
@@ -216,7 +219,7 @@ class ModelQuantizer {
 
   // Sums over the calibration tokens, see corrected_weight().
   struct Moments {
-    std::vector<float> hessian;
+    std::vector<float> hessian, held_out_hessian;
     torch::Tensor input_cross, residual_cross;
   };
 
@@ -225,13 +228,24 @@ class ModelQuantizer {
   Moments moments_of(const std::string& layer, const BlockActivations& quantized,
                      const BlockActivations* originals, const torch::Tensor& energies,
                      bool writes_residual) const {
-    const int64_t k = quantized.input().size(-1);
-    const torch::Tensor x = quantized.input().reshape({-1, k});
-    torch::Tensor weights;
-    if (energies.defined()) weights = internal::mixed_weights(x, energies);
+    const int64_t k = quantized.input().size(-1), length = calibration_->length;
+    const auto of_windows = [&](const torch::Tensor& tokens, int64_t first, int64_t count) {
+      return tokens.narrow(0, first, count).reshape({count * length, tokens.size(-1)});
+    };
+    const auto weights_of = [&](int64_t first, int64_t count) {
+      if (!energies.defined()) return torch::Tensor();
+      return internal::mixed_weights(of_windows(quantized.input(), first, count),
+                                     energies.narrow(0, first * length, count * length));
+    };
     Moments moments;
-    moments.hessian = quantized.hessian(weights, layer);
+    const torch::Tensor weights = weights_of(0, seen());
+    moments.hessian = quantized.hessian(0, seen(), weights, layer);
+    if (held_out_ > 0) {
+      moments.held_out_hessian =
+          quantized.hessian(seen(), held_out_, weights_of(seen(), held_out_), layer);
+    }
     if (originals == nullptr) return moments;
+    const torch::Tensor x = of_windows(quantized.input(), 0, seen());
     // 2/N sum u (a - b) x^T, a chunk at a time
     const auto cross = [&](const torch::Tensor& a, const torch::Tensor& b) {
       torch::Tensor sum = torch::zeros({a.size(1), k});
@@ -243,11 +257,10 @@ class ModelQuantizer {
       }
       return sum;
     };
-    moments.input_cross = cross(originals->input().reshape({-1, k}), x);
+    moments.input_cross = cross(of_windows(originals->input(), 0, seen()), x);
     if (writes_residual && options_.residual_correction > 0) {
-      const int64_t hidden = quantized.residual().size(-1);
-      moments.residual_cross = cross(originals->residual().reshape({-1, hidden}),
-                                     quantized.residual().reshape({-1, hidden}));
+      moments.residual_cross = cross(of_windows(originals->residual(), 0, seen()),
+                                     of_windows(quantized.residual(), 0, seen()));
     }
     return moments;
   }
@@ -255,8 +268,11 @@ class ModelQuantizer {
   int64_t factor_bytes() const {
     int64_t bytes = 0;
     for (const PlannedLayer& layer : plan_) bytes += 4 * layer.rows * layer.rows;
-    return bytes;
+    return held_out_ > 0 ? 2 * bytes : bytes;
   }
+
+  // Calibration windows that rounding sees; the last held_out_ only judge it.
+  int64_t seen() const { return calibration_->num_windows - held_out_; }
 
   bool corrects() const {
     return options_.input_correction > 0 || options_.residual_correction > 0;
@@ -271,8 +287,8 @@ class ModelQuantizer {
         std::max(options_.gptq.damping, 1e-3));
   }
 
-  void quantize_linear(Linear& linear, const float* hessian, const float* output_factor,
-                       CheckpointWriter& writer) {
+  void quantize_linear(Linear& linear, const Moments& moments,
+                       const internal::OutputGradients& output, CheckpointWriter& writer) {
     const PlannedLayer& planned = *by_name_.at(linear.info.name);
     if (!planned.scheme) return;
     LayerProblem problem;
@@ -280,8 +296,14 @@ class ModelQuantizer {
     problem.weight = linear.weight.data_ptr<float>();
     problem.rows = planned.rows;
     problem.cols = planned.cols;
-    problem.hessian = hessian;
-    problem.output_factor = output_factor;
+    const auto data = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
+    const auto tensor_data = [](const torch::Tensor& tensor) {
+      return tensor.defined() ? tensor.data_ptr<float>() : nullptr;
+    };
+    problem.hessian = data(moments.hessian);
+    problem.output_factor = tensor_data(output.factor);
+    problem.held_out_hessian = data(moments.held_out_hessian);
+    problem.held_out_factor = tensor_data(output.held_out);
     problem.scheme = *planned.scheme;
     problem.tensor_amax = amax_.at(fused_group_key(planned.name));
     LayerResult result;
@@ -319,6 +341,7 @@ class ModelQuantizer {
   OutputPlan output_;
   std::map<std::string, const PlannedLayer*> by_name_;
   std::map<std::string, float> amax_;
+  int64_t held_out_ = 0;  // windows
   QuantizeReport report_;
 };
 
@@ -346,6 +369,10 @@ void QuantizeOptions::validate() const {
   }
   if (output_factor && (refine.sweeps == 0 || method == Method::kRtn))
     throw UsageError("output_factor needs gptq and at least one sweep, which is what uses it");
+  if (!(held_out >= 0 && held_out < 1))
+    throw UsageError(format("held_out is %g, it must be at least 0 and below 1", held_out));
+  if (held_out > 0 && !output_factor)
+    throw UsageError("held_out needs output_factor: its tokens judge what the sweeps did with it");
   plan.scheme.validate();
   if (max_shard_bytes < (int64_t{1} << 20)) {
     throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB",

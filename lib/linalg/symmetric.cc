@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "curvq/linalg/dense.h"
 #include "linalg/blas.h"
 
 namespace curvq {
@@ -147,6 +148,18 @@ double quadratic_trace_in(const float* d, int64_t rows, const float* h, int64_t 
 double quadratic_trace(const float* d, int64_t rows, const float* h, int64_t n, bool cancels) {
   return cancels ? quadratic_trace_in<double>(d, rows, h, n)
                  : quadratic_trace_in<float>(d, rows, h, n);
+}
+
+double kronecker_trace(const float* d, int64_t rows, const float* g, const float* h, int64_t n) {
+  std::vector<float> g_d(rows * n, 0.0f), d_h(rows * n, 0.0f), d_by_column(n * rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < n; ++j) d_by_column[j * rows + r] = d[r * n + j];
+  }
+  add_product_transposed(rows, n, rows, 1.0f, g, rows, d, n, g_d.data(), n);
+  add_product_transposed(rows, n, n, 1.0f, d_by_column.data(), rows, h, n, d_h.data(), n);
+  double trace = 0;
+  for (int64_t i = 0; i < rows * n; ++i) trace += static_cast<double>(g_d[i]) * d_h[i];
+  return trace;
 }
 
 }  // namespace curvq

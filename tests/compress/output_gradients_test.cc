@@ -23,7 +23,7 @@ TEST(OutputGradients, EqualThoseThatTheWeightGradientImplies) {
   const int64_t windows = 3, length = 5;
   const torch::Tensor ids = some_ids(windows, length);
   internal::ScratchFile file(::testing::TempDir(), 1 << 20);
-  const auto found = internal::output_gradients(model, ids, 7, &file);
+  const auto found = internal::output_gradients(model, ids, 7, 0, &file);
   ASSERT_EQ(found.size(), static_cast<size_t>(model.config().num_layers));
   const DifferentiableDecoder whole(model, torch::kFloat64);
   std::vector<torch::Tensor> sums(3);  // of g g^T
@@ -71,9 +71,9 @@ TEST(OutputGradients, EqualThoseThatTheWeightGradientImplies) {
 TEST(OutputGradients, SameSeedSameResultAndChunksDoNotMatter) {
   const DecoderModel model(kModel, Engine::kDequantized);
   const torch::Tensor ids = some_ids(6, 8);
-  const auto first = internal::output_gradients(model, ids, 1, nullptr);
-  const auto again = internal::output_gradients(model, ids, 1, nullptr);
-  const auto other = internal::output_gradients(model, ids, 2, nullptr);
+  const auto first = internal::output_gradients(model, ids, 1, 0, nullptr);
+  const auto again = internal::output_gradients(model, ids, 1, 0, nullptr);
+  const auto other = internal::output_gradients(model, ids, 2, 0, nullptr);
   for (size_t layer = 0; layer < first.size(); ++layer) {
     ASSERT_EQ(first[layer].size(), 7u);
     for (size_t slot = 0; slot < 7; ++slot) {
@@ -82,6 +82,21 @@ TEST(OutputGradients, SameSeedSameResultAndChunksDoNotMatter) {
       EXPECT_FALSE(first[layer][slot].energies.equal(other[layer][slot].energies));
       EXPECT_GE(first[layer][slot].energies.min().item<float>(), 0);
     }
+  }
+}
+
+TEST(OutputGradients, HeldOutWindowsAreApart) {
+  const DecoderModel model(kModel, Engine::kDequantized);
+  const torch::Tensor ids = some_ids(5, 8);
+  internal::ScratchFile file(::testing::TempDir(), 1 << 20);
+  const auto all = internal::output_gradients(model, ids, 1, 0, &file);
+  const auto split = internal::output_gradients(model, ids, 1, 2, &file);
+  for (size_t slot = 0; slot < 7; ++slot) {
+    EXPECT_FALSE(all[0][slot].held_out.defined());
+    const torch::Tensor sum = split[0][slot].factor * 0.6 + split[0][slot].held_out * 0.4;
+    EXPECT_LT(((sum - all[0][slot].factor).norm() / all[0][slot].factor.norm()).item<double>(),
+              1e-3);
+    EXPECT_TRUE(split[0][slot].energies.equal(all[0][slot].energies));
   }
 }
 

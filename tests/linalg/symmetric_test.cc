@@ -97,6 +97,22 @@ TEST(QuadraticTrace, EqualsFloat64) {
   }
 }
 
+TEST(KroneckerTrace, EqualsFloat64) {
+  const int rows = 17;
+  for (const int n : {1, 64, 193}) {
+    const RowMatrix x = random_matrix(n + 10, n, 7), d = random_matrix(rows, n, 8),
+                    y = random_matrix(rows + 3, rows, 9);
+    RowMatrix h = x.transpose() * x, g = y.transpose() * y;
+    mirror_lower(h.data(), n);
+    mirror_lower(g.data(), rows);
+    const Eigen::MatrixXd dd = d.cast<double>(), hd = h.cast<double>(), gd = g.cast<double>();
+    const double expected = (gd * dd * hd).cwiseProduct(dd).sum();
+    // n + rows roundings in each product of positive definite factors.
+    EXPECT_NEAR(kronecker_trace(d.data(), rows, g.data(), h.data(), n), expected,
+                (n + rows) * 0x1p-23 * expected);
+  }
+}
+
 TEST(AddProductTransposed, EqualsEigen) {
   const RowMatrix a = random_matrix(9, 12, 1), b = random_matrix(9, 7, 2);
   RowMatrix c = random_matrix(10, 8, 3);

@@ -28,8 +28,17 @@ struct LayerProblem {
   int64_t rows = 0, cols = 0;
   const float* hessian = nullptr;        // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
   const float* output_factor = nullptr;  // [rows, rows] for the sweeps, see refine(); or null
-  float tensor_amax = 0;                 // see make_scale_grid
+  // The same of tokens that rounding does not see; without both nothing is judged by them.
+  const float* held_out_hessian = nullptr;
+  const float* held_out_factor = nullptr;
+  float tensor_amax = 0;  // see make_scale_grid
   Scheme scheme;
+};
+
+// tr(G D H D^T) / tr(G W H W^T) by held-out factors: of round to nearest, of GPTQ before sweeps,
+// and of what was kept.
+struct HeldOutErrors {
+  double rtn = 0, gptq = 0, kept = 0;
 };
 
 // What became of a layer.
@@ -43,6 +52,7 @@ struct LayerResult {
   double relative_error = 0, rtn_relative_error = 0;
   double damping = 0;
   int64_t dead_inputs = 0;
+  std::optional<HeldOutErrors> held_out;
   double seconds = 0;
   std::string note;  // anything a user should know; empty if all went as asked
 };
@@ -69,6 +79,11 @@ struct QuantizeOptions {
   // drawn towards the identity where they are few. Costs Gram matrices, products with G, and a
   // temporary file of G for every layer beside the output.
   bool output_factor = false;
+  // The share of the calibration windows, the last ones, that rounding does not see. By their H and
+  // G each layer's sweeps are judged: where they do worse than GPTQ, G is drawn further towards the
+  // identity, then dropped, then the sweeps are; where round to nearest is best, it is kept. Needs
+  // output_factor.
+  double held_out = 0;
   uint64_t seed = 0;
   GptqOptions gptq;
   RefineOptions refine{.sweeps = 0};  // after GPTQ

@@ -36,4 +36,8 @@ InverseCholesky inverse_cholesky(const float* h, int64_t n, double damping);
 double quadratic_trace(const float* d, int64_t rows, const float* h, int64_t n,
                        bool cancels = true);
 
+// tr(G D H D^T) with products in float32 and their sum in float64: to compare errors by.
+//   d  [rows, n] float32;  g [rows, rows], h [n, n] float32, symmetric
+double kronecker_trace(const float* d, int64_t rows, const float* g, const float* h, int64_t n);
+
 }  // namespace curvq
