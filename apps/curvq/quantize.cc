@@ -53,8 +53,8 @@ void declare(Options& options) {
       .add_choice(
           "preset", {"fast", "default", "best"},
           "fast: --method rtn; best: --scale-search hessian --sweeps 2 --token-weights gradient "
-          "--output-factor fisher --input-correction 1 --residual-correction 0.5 (with sequential "
-          "capture); options given beside it win",
+          "--output-factor fisher --held-out 0.2 --input-correction 1 --residual-correction 0.5 "
+          "(corrections with sequential capture only); options given beside it win",
           "default")
       .add_text("calibration", "FILE",
                 "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for gptq");
