@@ -30,12 +30,25 @@ void add_window_options(Options& options) {
           2, int64_t{1} << 31);
 }
 
+Tokenizer load_tokenizer(const std::string& model) {
+  const std::string path = model + "/tokenizer.json";
+  if (!fs::exists(path)) {
+    throw UnsupportedError(path +
+                           ": missing, so text cannot be read or written; copy the model's "
+                           "tokenizer.json there, or give token ids (.safetensors)");
+  }
+  return Tokenizer::from_file(path);
+}
+
 TokenWindows load_windows(const Options& options, const std::string& option,
                           const std::string& model, int64_t max_positions, int64_t vocab_size) {
   const std::string source = options.text(option);
   const bool ids = source.find(".safetensors") != std::string::npos;
   std::optional<Tokenizer> tokenizer;
-  if (!ids) tokenizer.emplace(Tokenizer::from_file(model + "/tokenizer.json"));
+  if (!ids) {
+    if (!fs::exists(source)) throw UsageError(source + ": no such file");
+    tokenizer.emplace(load_tokenizer(model));
+  }
   TokenWindowsOptions window_options;
   window_options.num_samples = options.integer("num-samples");
   window_options.vocab_size = vocab_size;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "curvq/io/token_windows.h"
+#include "curvq/io/tokenizer.h"
 #include "options.h"
 
 namespace curvq::cli {
@@ -15,6 +16,9 @@ bool is_bare_safetensors(const std::string& model);
 
 // Declares --num-samples and --max-length.
 void add_window_options(Options& options);
+
+// The model directory's. Throws UnsupportedError with the remedy where it has none.
+Tokenizer load_tokenizer(const std::string& model);
 
 // Windows out of the file that `option` names, tokenized with the tokenizer of the model directory
 // if it is text. `max_positions` and `vocab_size` are the model's.

@@ -8,6 +8,7 @@
 #include "curvq/core/log.h"
 #include "curvq/io/tokenizer.h"
 #include "curvq/nn/decoder.h"
+#include "data.h"
 
 namespace curvq::cli {
 namespace {
@@ -43,7 +44,7 @@ int run(const Options& options, Output& output) {
   const auto model = std::make_shared<DecoderModel>(path, engine);
   const DecoderConfig& config = model->config();
   if (!options.flag("ignore-eos")) generate_options.stop_ids = config.eos_ids;
-  const Tokenizer tokenizer = Tokenizer::from_file(path + "/tokenizer.json");
+  const Tokenizer tokenizer = load_tokenizer(path);
   std::vector<int32_t> prompt =
       tokenizer.encode(options.text("prompt"), !options.flag("no-special-tokens"));
   if (prompt.empty() && !config.bos_ids.empty()) prompt = {config.bos_ids.front()};

@@ -121,8 +121,8 @@ int run_guarded(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
 #if defined(__GLIBC__)
-  // Arrays of some megabytes come and go all the time; fetching each from the system anew costs page
-  // faults. Larger ones go back at once.
+  // Arrays of some megabytes come and go all the time; fetching each from the system anew costs
+  // page faults. Larger ones go back at once.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif

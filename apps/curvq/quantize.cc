@@ -147,6 +147,8 @@ QuantizeOptions read_options(const Options& options, bool bare) {
   const std::string method =
       preset == "fast" && !options.given("method") ? "rtn" : options.text("method");
   out.method = method == "rtn" ? Method::kRtn : Method::kGptq;
+  if (preset == "best" && out.method == Method::kRtn)
+    throw UsageError("--preset best rounds by gptq; leave out --method rtn, or the preset");
   out.capture = options.text("capture") == "float" ? Capture::kFloat : Capture::kSequential;
   const std::string activations = options.text("activations");
   for (const auto& [value, name] : kActivations) {
@@ -267,8 +269,10 @@ std::string results_text(const QuantizeReport& report, const QuantizeOptions& op
                         bytes_text(report.predicted_peak_bytes).c_str());
   }
   if (options.method == Method::kGptq && ratios > 0) {
-    out += format("layer error of gptq over round to nearest, geometric mean: %.3f\n",
-                  std::exp(log_ratio / ratios));
+    out += format(
+        "layer error of gptq over round to nearest, geometric mean: %.3f (%lld calibration "
+        "tokens)\n",
+        std::exp(log_ratio / ratios), static_cast<long long>(report.calibration_tokens));
   }
   out +=
       format("%.1f s (activations %.1f s, rounding %.1f s); written to %s\n", report.total_seconds,

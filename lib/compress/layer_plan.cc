@@ -122,7 +122,9 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
         const bool channel = options.on_indivisible == OnIndivisible::kChannel;
         throw UsageError(layer.name + ": " + why + " (" + dividing_groups(layer.cols) + "); " +
                          (channel ? planned.scheme->name() + " has no whole-row form, "
-                                  : std::string("choose another --group-size, ")) +
+                          : planned.scheme->scale_type != ScaleType::kFloat
+                              ? std::string("choose another --scheme, ")
+                              : std::string("choose another --group-size, ")) +
                          "skip it with --ignore, or leave such layers with --on-indivisible keep");
       }
     }

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -88,6 +89,7 @@ class ModelQuantizer {
       }
     }
     check_inputs();
+    warn_of_few_tokens();
   }
 
   QuantizeReport run(const ReportWriter& write_report) {
@@ -112,7 +114,26 @@ class ModelQuantizer {
   }
 
  private:
+  // What --overwrite may take: an earlier result, never the original or anything else.
+  void check_target() const {
+    namespace fs = std::filesystem;
+    if (options_.out.empty()) return;  // a dry run
+    const std::string model = fs::weakly_canonical(directory_).string() + "/";
+    const std::string out = fs::weakly_canonical(options_.out).string() + "/";
+    if (model.starts_with(out) || out.starts_with(model)) {
+      throw UsageError(options_.out + ": is, holds or lies in the original model " + directory_ +
+                       "; write to another directory");
+    }
+    if (options_.overwrite && fs::is_directory(options_.out) && !fs::is_empty(options_.out) &&
+        !fs::exists(options_.out + "/quantization_report.json")) {
+      throw UsageError(options_.out +
+                       ": was not written by curvq (it has no quantization_report.json), so it is "
+                       "not overwritten; remove it or write to another directory");
+    }
+  }
+
   void check_inputs() const {
+    check_target();
     if (options_.method == Method::kGptq && calibration_ == nullptr) {
       throw UsageError("gptq needs calibration data; give it with --calibration");
     }
@@ -123,10 +144,24 @@ class ModelQuantizer {
                  static_cast<long long>(model_.config().max_positions)));
     }
     if (options_.max_memory_bytes > 0 && report_.predicted_peak_bytes > options_.max_memory_bytes) {
-      throw ResourceError(format(
-          "about %.1f MiB of tensors would be in memory, --max-memory allows %.1f MiB; use fewer "
-          "or shorter calibration windows",
-          report_.predicted_peak_bytes / 1048576.0, options_.max_memory_bytes / 1048576.0));
+      throw ResourceError(
+          format("about %.2f MiB of tensors would be in memory, --max-memory allows %.2f MiB; %s",
+                 report_.predicted_peak_bytes / 1048576.0, options_.max_memory_bytes / 1048576.0,
+                 options_.method == Method::kGptq ? "use fewer or shorter calibration windows"
+                                                  : "the weights of a decoder block need as much"));
+    }
+  }
+
+  void warn_of_few_tokens() const {
+    if (options_.method != Method::kGptq) return;
+    for (const PlannedLayer& layer : plan_) {
+      if (!layer.scheme || layer.cols <= report_.calibration_tokens) continue;
+      log_warning(
+          format("%lld calibration tokens are fewer than the %lld inputs of %s: most "
+                 "directions are never seen; use more text",
+                 static_cast<long long>(report_.calibration_tokens),
+                 static_cast<long long>(layer.cols), layer.name.c_str()));
+      return;
     }
   }
 

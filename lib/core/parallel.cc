@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 
@@ -11,6 +12,9 @@ namespace curvq {
 namespace {
 
 int available_cores() {
+  const char* wanted = std::getenv("OMP_NUM_THREADS");
+  const int count = wanted == nullptr ? 0 : std::atoi(wanted);
+  if (count > 0) return count;
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }

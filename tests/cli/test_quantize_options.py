@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import shutil
+import tempfile
 import unittest
 
 from support import MODELS, CliTest
@@ -53,6 +55,32 @@ class Kinds(CliTest):
                          best | {"input_correction": 0.0, "residual_correction": 0.0, "activations": "float32"})
         self.fails("quantize", MODEL, "--dry-run", "--calibration", DATA, "--capture", "float", "--input-correction", "1",
                    status=2, says="sequential")
+
+    def test_what_is_not_a_result_is_never_overwritten(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, other = pathlib.Path(folder, "model"), pathlib.Path(folder, "thesis")
+            shutil.copytree(MODEL, model)
+            other.mkdir()
+            (other / "thesis.txt").write_text("mine")
+            rtn = ["--method", "rtn", "--on-indivisible", "keep", "--overwrite"]
+            for out in [model, model / "nvfp4", pathlib.Path(folder)]:
+                self.fails("quantize", model, "--out", out, *rtn, status=2, says=["the original model", "another directory"])
+            self.fails("quantize", model, "--out", other, *rtn, status=2, says=["thesis", "not written by curvq"])
+            self.assertEqual((other / "thesis.txt").read_text(), "mine")
+            self.assertTrue((model / "model.safetensors").exists())
+            for _ in range(2):
+                self.run_json("quantize", model, "--out", pathlib.Path(folder, "out"), *rtn)
+
+    def test_contradictions_and_missing_files(self):
+        self.fails("quantize", MODEL, "--dry-run", "--method", "rtn", "--preset", "best", status=2, says="--preset best")
+        self.fails("quantize", MODEL, "--dry-run", "--calibration", "nowhere.txt", status=2, says="nowhere.txt: no such file")
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder, "model")
+            shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("tokenizer.json"))
+            text = pathlib.Path(folder, "text.txt")
+            text.write_text("some text")
+            for arguments in [["quantize", model, "--dry-run", "--calibration", text], ["generate", model, "--prompt", "x"]]:
+                self.fails(*arguments, status=3, says=["tokenizer.json: missing", "token ids"])
 
     def test_numbers(self):
         self.assertEqual(self.options("--damping", "1e-3")["damping"], 0.001)

@@ -7,7 +7,8 @@
 
 namespace curvq {
 
-// Threads used by parallel_for and by BLAS; 0 means all cores this process may run on.
+// Threads used by parallel_for and by BLAS; 0 means OMP_NUM_THREADS, or, where that is not set, all
+// cores this process may run on.
 void set_num_threads(int num_threads);
 int num_threads();
 
