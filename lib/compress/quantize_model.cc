@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "compress/block_activations.h"
+#include "compress/layer_moments.h"
 #include "compress/output_gradients.h"
 #include "compress/output_plan.h"
 #include "compress/output_target.h"
@@ -22,7 +23,7 @@ namespace curvq {
 namespace {
 
 using internal::BlockActivations;
-using internal::kChunkTokens;
+using internal::LayerMoments;
 
 using Clock = std::chrono::steady_clock;
 
@@ -168,12 +169,13 @@ class ModelQuantizer {
   // Float weights of one block, twice while a layer is replaced; activations; Hessian and factors.
   int64_t predicted_peak() const {
     const DecoderConfig& c = model_.config();
-    int64_t weights = 0, largest = 0, features = c.hidden_size;
+    int64_t weights = 0, largest = 0, features = c.hidden_size, rows = 0;
     for (const auto& group : block_linears(c, 0)) {
       for (const LinearInfo& linear : group) {
         weights += linear.in_features * linear.out_features;
         largest = std::max(largest, linear.in_features * linear.out_features);
         features = std::max(features, linear.in_features);
+        rows = std::max(rows, linear.out_features);
       }
     }
     int64_t floats = weights + 8 * largest;
@@ -183,6 +185,8 @@ class ModelQuantizer {
       floats += streams * tokens * (2 * c.hidden_size + features) + 5 * features * features;
       // float64 of a corrected weight and its factor
       if (corrects()) floats += 8 * features * features + 4 * largest;
+      // G twice, one of it in float64, and float64 of D, its transpose and G D
+      if (options_.output_factor) floats += 4 * rows * rows + 6 * largest;
     }
     return 4 * floats;
   }
@@ -219,15 +223,16 @@ class ModelQuantizer {
         if (capture) activations->advance(block, group);
         if (originals) originals->advance(original, group);
         report_.capture_seconds += seconds_since(start);
-        Moments moments;  // shared by the group unless each layer weighs tokens in its own way
+        LayerMoments moments;  // shared by the group unless each layer weighs tokens in its own way
         for (Linear* linear : groups[group]) {
           if (capture && by_name_.at(linear->info.name)->scheme) {
             const Clock::time_point moments_start = Clock::now();
             if (moments.hessian.empty() || options_.token_weights) {
-              moments = moments_of(
-                  linear->info.name, *activations, originals.get(),
-                  options_.token_weights ? gradients[layer][slot].energies : torch::Tensor(),
-                  group % 2 == 1);
+              internal::MomentsWanted wanted{.held_out = held_out_};
+              if (options_.token_weights) wanted.energies = gradients[layer][slot].energies;
+              wanted.residual_cross = group % 2 == 1 && options_.residual_correction > 0;
+              moments =
+                  internal::layer_moments(linear->info.name, *activations, originals.get(), wanted);
             }
             if (originals) correct(*linear, moments);
             report_.capture_seconds += seconds_since(moments_start);
@@ -252,54 +257,6 @@ class ModelQuantizer {
     }
   }
 
-  // Sums over the calibration tokens, see corrected_weight().
-  struct Moments {
-    std::vector<float> hessian, held_out_hessian;
-    torch::Tensor input_cross, residual_cross;
-  };
-
-  // `energies` [tokens] may be undefined; `writes_residual`: the layer's output goes to the
-  // residual stream.
-  Moments moments_of(const std::string& layer, const BlockActivations& quantized,
-                     const BlockActivations* originals, const torch::Tensor& energies,
-                     bool writes_residual) const {
-    const int64_t k = quantized.input().size(-1), length = calibration_->length;
-    const auto of_windows = [&](const torch::Tensor& tokens, int64_t first, int64_t count) {
-      return tokens.narrow(0, first, count).reshape({count * length, tokens.size(-1)});
-    };
-    const auto weights_of = [&](int64_t first, int64_t count) {
-      if (!energies.defined()) return torch::Tensor();
-      return internal::mixed_weights(of_windows(quantized.input(), first, count),
-                                     energies.narrow(0, first * length, count * length));
-    };
-    Moments moments;
-    const torch::Tensor weights = weights_of(0, seen());
-    moments.hessian = quantized.hessian(0, seen(), weights, layer);
-    if (held_out_ > 0) {
-      moments.held_out_hessian =
-          quantized.hessian(seen(), held_out_, weights_of(seen(), held_out_), layer);
-    }
-    if (originals == nullptr) return moments;
-    const torch::Tensor x = of_windows(quantized.input(), 0, seen());
-    // 2/N sum u (a - b) x^T, a chunk at a time
-    const auto cross = [&](const torch::Tensor& a, const torch::Tensor& b) {
-      torch::Tensor sum = torch::zeros({a.size(1), k});
-      for (int64_t i = 0; i < x.size(0); i += kChunkTokens) {
-        const int64_t count = std::min(kChunkTokens, x.size(0) - i);
-        torch::Tensor difference = a.narrow(0, i, count) - b.narrow(0, i, count);
-        if (weights.defined()) difference *= weights.narrow(0, i, count).unsqueeze(-1);
-        sum.addmm_(difference.t(), x.narrow(0, i, count), 1, 2.0 / static_cast<double>(x.size(0)));
-      }
-      return sum;
-    };
-    moments.input_cross = cross(of_windows(originals->input(), 0, seen()), x);
-    if (writes_residual && options_.residual_correction > 0) {
-      moments.residual_cross = cross(of_windows(originals->residual(), 0, seen()),
-                                     of_windows(quantized.residual(), 0, seen()));
-    }
-    return moments;
-  }
-
   int64_t factor_bytes() const {
     int64_t bytes = 0;
     for (const PlannedLayer& layer : plan_) bytes += 4 * layer.rows * layer.rows;
@@ -314,7 +271,7 @@ class ModelQuantizer {
   }
 
   // Moves the layer's weight towards the float layer's outputs.
-  void correct(Linear& linear, Moments& moments) const {
+  void correct(Linear& linear, LayerMoments& moments) const {
     const int64_t k = linear.info.in_features;
     linear.weight = internal::corrected_weight(
         linear.weight, torch::from_blob(moments.hessian.data(), {k, k}), moments.input_cross,
@@ -322,7 +279,7 @@ class ModelQuantizer {
         std::max(options_.gptq.damping, 1e-3));
   }
 
-  void quantize_linear(Linear& linear, const Moments& moments,
+  void quantize_linear(Linear& linear, const LayerMoments& moments,
                        const internal::OutputGradients& output, CheckpointWriter& writer) {
     const PlannedLayer& planned = *by_name_.at(linear.info.name);
     if (!planned.scheme) return;
@@ -381,39 +338,6 @@ class ModelQuantizer {
 };
 
 }  // namespace
-
-Activations QuantizeOptions::calibration_activations() const {
-  if (activations) return *activations;
-  if (capture == Capture::kFloat) return Activations::kFloat32;
-  return input_correction > 0 || residual_correction > 0 ? Activations::kInt16 : Activations::kInt8;
-}
-
-void QuantizeOptions::validate() const {
-  gptq.validate();
-  refine.validate();
-  for (const auto& [name, share] : {std::pair("input_correction", input_correction),
-                                    std::pair("residual_correction", residual_correction)}) {
-    if (!(share >= 0 && share <= 1))
-      throw UsageError(format("%s is %g, it must be between 0 and 1", name, share));
-    if (share > 0 && (capture != Capture::kSequential || method == Method::kRtn)) {
-      throw UsageError(
-          format("%s needs gptq with sequential capture: it makes up for layers that "
-                 "are already quantized",
-                 name));
-    }
-  }
-  if (output_factor && (refine.sweeps == 0 || method == Method::kRtn))
-    throw UsageError("output_factor needs gptq and at least one sweep, which is what uses it");
-  if (!(held_out >= 0 && held_out < 1))
-    throw UsageError(format("held_out is %g, it must be at least 0 and below 1", held_out));
-  if (held_out > 0 && !output_factor)
-    throw UsageError("held_out needs output_factor: its tokens judge what the sweeps did with it");
-  plan.scheme.validate();
-  if (max_shard_bytes < (int64_t{1} << 20)) {
-    throw UsageError(format("max-shard-size is %lld bytes, it must be at least 1 MiB",
-                            static_cast<long long>(max_shard_bytes)));
-  }
-}
 
 QuantizeReport quantize_model(const std::string& model, const TokenWindows* calibration,
                               const QuantizeOptions& options, const ReportWriter& write_report) {

@@ -1,0 +1,31 @@
+// Sums over the calibration tokens that one layer's rounding needs.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "compress/block_activations.h"
+
+namespace curvq::internal {
+
+struct LayerMoments {
+  std::vector<float> hessian;           // [in, in] of the windows that rounding sees
+  std::vector<float> held_out_hessian;  // [in, in] of the others; empty if there are none
+  // See corrected_weight(); undefined where they are not wanted.
+  torch::Tensor input_cross, residual_cross;
+};
+
+struct MomentsWanted {
+  int64_t held_out = 0;    // windows, the last ones
+  torch::Tensor energies;  // [n * t] for mixed_weights(); undefined: all tokens alike
+  bool residual_cross = false;
+};
+
+// Of the layers that read `quantized.input()`; with `originals`, the same tokens in the float
+// model, also the crosses. Throws as BlockActivations::hessian().
+LayerMoments layer_moments(const std::string& layer, const BlockActivations& quantized,
+                           const BlockActivations* originals, const MomentsWanted& wanted);
+
+}  // namespace curvq::internal
