@@ -6,6 +6,7 @@
 #include "curvq/core/progress.h"
 #include "curvq/kernels/gram.h"
 #include "curvq/linalg/symmetric.h"
+#include "curvq/nn/block_graph.h"
 
 namespace curvq::internal {
 namespace {
@@ -32,19 +33,10 @@ torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hi
 // become those in the linear layers' outputs.
 torch::Tensor backward(const DecoderBlock& block, const torch::Tensor& x,
                        const torch::Tensor& gradient, std::vector<torch::Tensor>& in_outputs) {
-  DecoderBlock with_outputs = block;
-  std::vector<torch::Tensor> wanted = {x.clone().requires_grad_()};
-  for (const auto& group : with_outputs.linears()) {
-    for (Linear* linear : group) {
-      // A bias for every token: its gradient is that in the layer's output.
-      torch::Tensor bias = torch::zeros({x.size(0), x.size(1), linear->weight.size(0)});
-      if (linear->bias.defined()) bias += linear->bias;
-      linear->bias = bias.requires_grad_();
-      wanted.push_back(linear->bias);
-    }
-  }
-  const torch::Tensor out = with_outputs.forward(wanted[0]);
-  const auto gradients = torch::autograd::grad({out}, wanted, {gradient});
+  const BlockGraph graph = block_graph(block, x);
+  std::vector<torch::Tensor> wanted = {graph.x};
+  wanted.insert(wanted.end(), graph.outputs.begin(), graph.outputs.end());
+  const auto gradients = torch::autograd::grad({graph.out}, wanted, {gradient});
   in_outputs.clear();
   for (size_t i = 1; i < gradients.size(); ++i)
     in_outputs.push_back(gradients[i].flatten(0, 1).contiguous());

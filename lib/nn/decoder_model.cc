@@ -7,6 +7,7 @@
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/nn/decoder.h"
+#include "curvq/nn/torch_tensor.h"
 #include "nn/rms_norm.h"
 
 namespace curvq {
@@ -28,7 +29,7 @@ void check_shape(const TensorView& tensor, const std::vector<int64_t>& shape) {
 }
 
 void check_finite(const torch::Tensor& values, const TensorView& tensor) {
-  if (std::isfinite(values.abs().max().item<float>())) return;
+  if (std::isfinite(values.abs().max().item<double>())) return;
   const torch::Tensor flat = values.flatten();
   const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(flat)));
   const int64_t first = bad[0][0].item<int64_t>();
@@ -41,7 +42,7 @@ void check_finite(const torch::Tensor& values, const TensorView& tensor) {
 }
 
 // Converts rows in parallel; a tensor that no rank describes has one row.
-torch::Tensor to_torch(const TensorView& tensor) {
+torch::Tensor to_float32(const TensorView& tensor) {
   torch::Tensor out = torch::empty(tensor.shape, torch::kFloat32);
   const int64_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
   const int64_t cols = rows > 0 ? tensor.num_elements() / rows : 0;
@@ -68,11 +69,14 @@ std::optional<QuantizationConfig> read_quantization(const std::string& directory
 
 }  // namespace
 
-DecoderModel::DecoderModel(const std::string& directory, Engine engine)
+DecoderModel::DecoderModel(const std::string& directory, Engine engine, torch::ScalarType dtype)
     : config_(DecoderConfig::from_directory(directory)),
       checkpoint_(std::make_shared<Checkpoint>(directory)),
       quantization_(read_quantization(directory)),
-      engine_(engine) {
+      engine_(engine),
+      dtype_(dtype) {
+  if (dtype_ != torch::kFloat32 && engine_ == Engine::kPacked)
+    throw UsageError("packed layers compute in float32; dequantize them for float64");
   const auto scheme_of = [&](const std::string& name) {
     return quantization_ ? quantization_->scheme_of(name) : std::nullopt;
   };
@@ -130,7 +134,8 @@ torch::Tensor DecoderModel::load_float(const std::string& name,
                                        const std::vector<int64_t>& shape) const {
   const TensorView& tensor = checkpoint_->at(name);
   check_shape(tensor, shape);
-  torch::Tensor values = to_torch(tensor);
+  torch::Tensor values =
+      dtype_ == torch::kFloat32 ? to_float32(tensor) : to_torch(tensor).to(dtype_);
   check_finite(values, tensor);
   return values;
 }
@@ -149,8 +154,10 @@ torch::Tensor DecoderModel::embed(const torch::Tensor& ids) const {
                               static_cast<long long>(id[i]),
                               static_cast<long long>(config_.vocab_size)));
     }
-    convert_to_f32(table.dtype, table.data + id[i] * row_bytes, hidden, rows + i * hidden);
+    if (dtype_ == torch::kFloat32)
+      convert_to_f32(table.dtype, table.data + id[i] * row_bytes, hidden, rows + i * hidden);
   }
+  if (dtype_ != torch::kFloat32) out = load_float(kEmbedding, table.shape).index_select(0, flat);
   check_finite(out, table);
   std::vector<int64_t> shape(ids.sizes().begin(), ids.sizes().end());
   shape.push_back(hidden);
@@ -174,6 +181,7 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
     } else {
       linear.weight = torch::empty({info.out_features, info.in_features}, torch::kFloat32);
       dequantize(*packed, linear.weight.data_ptr<float>());
+      linear.weight = linear.weight.to(dtype_);
     }
   } else {
     linear.weight = load_float(info.name + ".weight", {info.out_features, info.in_features});
@@ -204,13 +212,17 @@ void DecoderModel::release_block(int64_t layer) const {
   }
 }
 
+torch::Tensor DecoderModel::head_input(const torch::Tensor& hidden) const {
+  return rms_norm(hidden, final_norm_, config_.norm_epsilon);
+}
+
 torch::Tensor DecoderModel::logits(const torch::Tensor& hidden) const {
   if (!head_.defined()) {
     const std::string name = config_.tied_embeddings ? kEmbedding : std::string(kHead) + ".weight";
     head_ = load_float(name, {config_.vocab_size, config_.hidden_size});
     checkpoint_->release(checkpoint_->at(name));
   }
-  return torch::linear(rms_norm(hidden, final_norm_, config_.norm_epsilon), head_);
+  return torch::linear(head_input(hidden), head_);
 }
 
 torch::Tensor DecoderModel::hidden_states(const torch::Tensor& ids) const {

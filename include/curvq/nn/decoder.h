@@ -1,7 +1,8 @@
 // A decoder-only transformer on LibTorch tensors, block by block.
 //
-// Everything is float32 on the CPU. Weights stay in the mapped checkpoint until a block is loaded,
-// so that work which goes block by block needs the float weights of one block only.
+// Everything is float32 (float64 where asked for) on the CPU. Weights stay in the mapped checkpoint
+// until a block is loaded, so that work which goes block by block needs the float weights of one
+// block only.
 #pragma once
 
 #include <torch/torch.h>
@@ -21,7 +22,7 @@ namespace curvq {
 // y = x W^T + b, W dense float32 or packed.
 struct Linear {
   LinearInfo info;
-  torch::Tensor weight;                             // [out, in] float32; undefined when packed
+  torch::Tensor weight;                             // [out, in]; undefined when packed
   std::shared_ptr<const QuantizedMatrix> packed;    // set when packed
   Activations activations = Activations::kFloat32;  // of a packed layer, where it can
   torch::Tensor bias;                               // [out] or undefined
@@ -67,7 +68,10 @@ class DecoderModel {
   // Opens a model directory, original or quantized (compressed-tensors). Throws FormatError if a
   // tensor is missing, has the wrong shape, or the config and the tensors contradict each other,
   // before any weight is read.
-  explicit DecoderModel(const std::string& directory, Engine engine = Engine::kPacked);
+  //   dtype  float32, or float64 for all that is computed (stored float64 weights are then taken
+  //          exactly; needs Engine::kDequantized)
+  explicit DecoderModel(const std::string& directory, Engine engine = Engine::kPacked,
+                        torch::ScalarType dtype = torch::kFloat32);
 
   const DecoderConfig& config() const { return config_; }
   const Checkpoint& checkpoint() const { return *checkpoint_; }
@@ -79,6 +83,8 @@ class DecoderModel {
   DecoderBlock load_block(int64_t layer) const;
   // Lets the operating system take back the mapped weights of block `layer`.
   void release_block(int64_t layer) const;
+  // Final norm: [..., hidden] -> [..., hidden], the input of the output head.
+  torch::Tensor head_input(const torch::Tensor& hidden) const;
   // Final norm and output head: [..., hidden] -> [..., vocab]. The head is loaded at first use.
   torch::Tensor logits(const torch::Tensor& hidden) const;
 
@@ -94,6 +100,7 @@ class DecoderModel {
   std::shared_ptr<Checkpoint> checkpoint_;
   std::optional<QuantizationConfig> quantization_;
   Engine engine_;
+  torch::ScalarType dtype_;
   torch::Tensor final_norm_;
   mutable torch::Tensor head_;
 };

@@ -1,0 +1,28 @@
+// A decoder block's graph with a handle on every linear layer's input and output.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "curvq/nn/decoder.h"
+
+namespace curvq {
+
+// out = block.forward(x), differentiable in `x` and in `outputs`; gradients in these are what they
+// are for: torch::autograd::grad({out}, {x, outputs...}, {gradient in out}). Weights get none.
+struct BlockGraph {
+  torch::Tensor x;  // [n, t, hidden], a leaf
+  // Of each group of block_linears(), detached: [n, t, in].
+  std::vector<torch::Tensor> inputs;
+  // In the order of block_linears(), over all groups: a leaf [n, t, out] that is added to the
+  // layer's product with its weight, a bias for every token. Its gradient is that in the layer's
+  // output.
+  std::vector<torch::Tensor> outputs;
+  torch::Tensor out;  // [n, t, hidden]
+};
+
+// The block's linear layers must not be packed.
+BlockGraph block_graph(const DecoderBlock& block, const torch::Tensor& x);
+
+}  // namespace curvq
