@@ -138,6 +138,7 @@ EigenResult lanczos_eigenvalues(LinearOperator& op, const EigenOptions& options,
     const std::vector<int64_t> order = ranking(ritz.values, options.which);
     result.pairs = wanted_pairs(ritz, order, result.pairs, options);
     result.iterations = basis.products();
+    if (options.observe) options.observe(result.iterations, result.pairs);
     const bool converged = all_converged(result.pairs, count);
     bool done = basis.exhausted() && basis.size() == n;
     if (closed.empty()) {

@@ -24,6 +24,12 @@ std::vector<Segment> DenseOperator::segments() const {
   return segments_.empty() ? LinearOperator::segments() : segments_;
 }
 
+torch::Tensor BlockOperator::apply(const torch::Tensor& vectors) {
+  torch::Tensor padded = torch::zeros({vectors.size(0), op_.dimension()}, options());
+  padded.narrow(1, segment_.offset, segment_.size).copy_(vectors);
+  return op_.apply(padded).narrow(1, segment_.offset, segment_.size).contiguous();
+}
+
 torch::Tensor to_dense(LinearOperator& op, int64_t chunk) {
   const int64_t n = op.dimension();
   torch::Tensor matrix = torch::empty({n, n}, op.options());

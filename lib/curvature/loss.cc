@@ -4,6 +4,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/curvature/layer_factors.h"
 
 namespace curvq {
 namespace {
@@ -50,6 +51,16 @@ class CrossEntropy : public Loss {
     const torch::Tensor labels =
         torch::multinomial(p.reshape({-1, p.size(-1)}), 1, false, generator).view(targets.sizes());
     return minus_one_hot(p, labels, targets);
+  }
+
+  torch::Tensor hessian_columns(const torch::Tensor& outputs,
+                                const torch::Tensor& targets) const override {
+    const int64_t classes = outputs.size(-1);
+    std::vector<int64_t> shape = outputs.sizes().vec();
+    shape.insert(shape.begin(), classes);
+    const torch::Tensor columns =
+        softmax_hessian_columns(outputs.detach().reshape({-1, classes})).reshape(shape);
+    return keep_terms(columns, targets.unsqueeze(0));
   }
 
  private:
@@ -117,6 +128,15 @@ class HalfSquaredError : public Loss {
                                  torch::Generator generator) const override {
     return torch::randn(outputs.sizes(), generator, outputs.options().requires_grad(false));
   }
+
+  torch::Tensor hessian_columns(const torch::Tensor& outputs, const torch::Tensor&) const override {
+    const int64_t n = outputs.size(-1);
+    std::vector<int64_t> shape(outputs.dim() + 1, 1);
+    shape.front() = shape.back() = n;
+    std::vector<int64_t> expanded = outputs.sizes().vec();
+    expanded.insert(expanded.begin(), n);
+    return torch::eye(n, outputs.options().requires_grad(false)).view(shape).expand(expanded);
+  }
 };
 
 class CustomLoss : public Loss {
@@ -169,6 +189,10 @@ torch::Tensor Loss::sampled_gradient(const torch::Tensor&, const torch::Tensor&,
   throw UnsupportedError("the loss '" + name() +
                          "' is no likelihood, so that targets cannot be drawn from the model; take "
                          "the Gauss-Newton or the empirical Fisher matrix");
+}
+
+torch::Tensor Loss::hessian_columns(const torch::Tensor&, const torch::Tensor&) const {
+  throw UnsupportedError("no root of the Hessian of the loss '" + name() + "' is known");
 }
 
 std::shared_ptr<const Loss> cross_entropy() { return std::make_shared<CrossEntropy>(); }

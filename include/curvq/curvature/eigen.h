@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,18 @@
 namespace curvq {
 
 enum class Spectrum { kLargestMagnitude, kMostPositive, kMostNegative, kBothEnds };
+
+// One eigenpair. With r = |H v - lambda v| there is an eigenvalue within r of lambda; and the
+// nearest one is within r^2 / gap if no other lies within gap of lambda (Parlett 1998, 4.5
+// and 10.3). Lanczos takes the distance to the other Ritz values, less their residuals, for the
+// gap, which is too large while the basis is small; so its bound is never below what the last
+// product changed. It can still be wrong where the start vector hardly touches an eigenvector.
+struct Eigenpair {
+  double value;
+  double residual;     // r
+  double error_bound;  // min(r, max(r^2 / gap, last change))
+  bool converged;
+};
 
 struct EigenOptions {
   Spectrum which = Spectrum::kLargestMagnitude;
@@ -23,22 +36,12 @@ struct EigenOptions {
   int64_t max_products = 300;
   // Vectors held at once (Lanczos), count + 2 or more; 0: the larger of 2 count + 10 and 20.
   int64_t basis_size = 0;
+  // lanczos_eigenvalues calls it after each product with the pairs as they stand.
+  std::function<void(int64_t products, const std::vector<Eigenpair>& pairs)> observe = nullptr;
   // Where to start, [n]; undefined: a normal vector. The gradient is a good start at a minimum.
   torch::Tensor start;
 
   void validate(int64_t dimension) const;  // throws UsageError naming field, value and bound
-};
-
-// One eigenpair. With r = |H v - lambda v| there is an eigenvalue within r of lambda; and the
-// nearest one is within r^2 / gap if no other lies within gap of lambda (Parlett 1998, 4.5
-// and 10.3). Lanczos takes the distance to the other Ritz values, less their residuals, for the
-// gap, which is too large while the basis is small; so its bound is never below what the last
-// product changed. It can still be wrong where the start vector hardly touches an eigenvector.
-struct Eigenpair {
-  double value;
-  double residual;     // r
-  double error_bound;  // min(r, max(r^2 / gap, last change))
-  bool converged;
 };
 
 struct EigenResult {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace curvq {
@@ -46,6 +47,21 @@ class DenseOperator : public LinearOperator {
  private:
   torch::Tensor matrix_;
   std::vector<Segment> segments_;
+};
+
+// The diagonal block H_bb of an operator that a segment stands for; a product costs one of `op`,
+// which must live as long.
+class BlockOperator : public LinearOperator {
+ public:
+  BlockOperator(LinearOperator& op, Segment segment) : op_(op), segment_(std::move(segment)) {}
+
+  int64_t dimension() const override { return segment_.size; }
+  torch::TensorOptions options() const override { return op_.options(); }
+  torch::Tensor apply(const torch::Tensor& vectors) override;
+
+ private:
+  LinearOperator& op_;
+  Segment segment_;
 };
 
 // The matrix of an operator, [n, n], by `chunk` products at a time with unit vectors.

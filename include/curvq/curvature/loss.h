@@ -30,6 +30,12 @@ class Loss {
   virtual torch::Tensor hessian_product(const torch::Tensor& outputs, const torch::Tensor& targets,
                                         const torch::Tensor& u) const;
 
+  // A root S of the Hessian in the outputs, S S^T = d^2 l / d f^2 of each term, as its columns:
+  // [columns, outputs' shape], zero where a target is none. Throws UnsupportedError where none is
+  // known; the columns of all terms are in memory at once.
+  virtual torch::Tensor hessian_columns(const torch::Tensor& outputs,
+                                        const torch::Tensor& targets) const;
+
   // True if each term is -log p(target | outputs) of an exponential family whose natural parameters
   // are the outputs: then the true Fisher matrix equals the Gauss-Newton matrix (Martens 2020,
   // section 9.2), and sampled_gradient() works.

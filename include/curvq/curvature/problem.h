@@ -54,6 +54,7 @@ class Problem {
   torch::TensorOptions options() const;  // of vectors
   std::vector<Segment> segments() const;
 
+  const Batch& data() const { return data_; }
   int64_t num_samples() const { return data_.targets.size(0); }
   int64_t num_terms() const { return num_terms_; }
   int64_t num_chunks() const;
