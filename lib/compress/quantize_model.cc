@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "compress/block_activations.h"
+#include "compress/layer_hessians.h"
 #include "compress/layer_moments.h"
 #include "compress/output_gradients.h"
 #include "compress/output_plan.h"
@@ -41,7 +42,7 @@ torch::Tensor window_ids(const TokenWindows& windows) {
 class ModelQuantizer {
  public:
   ModelQuantizer(const std::string& directory, const TokenWindows* calibration,
-                 const QuantizeOptions& options)
+                 const QuantizeOptions& options, const std::string& stats)
       : directory_(directory),
         calibration_(calibration),
         options_(options),
@@ -82,6 +83,7 @@ class ModelQuantizer {
         report_.layers.push_back(result);
       }
     }
+    if (!stats.empty()) stats_.emplace(stats);
     if (calibration_ != nullptr) {
       report_.calibration_tokens = calibration_->num_windows * calibration_->length;
       if (options.held_out > 0 && calibration_->num_windows > 1) {
@@ -135,8 +137,11 @@ class ModelQuantizer {
 
   void check_inputs() const {
     check_target();
-    if (options_.method == Method::kGptq && calibration_ == nullptr) {
-      throw UsageError("gptq needs calibration data; give it with --calibration");
+    if (stats_) {
+      check_stats();
+    } else if (options_.method == Method::kGptq && calibration_ == nullptr) {
+      throw UsageError(
+          "gptq needs calibration data, by --calibration, or a statistics file, by --stats");
     }
     if (calibration_ != nullptr && calibration_->length > model_.config().max_positions) {
       throw UsageError(
@@ -166,6 +171,22 @@ class ModelQuantizer {
     }
   }
 
+  void check_stats() const {
+    if (calibration_ != nullptr)
+      throw UsageError("statistics stand for calibration data; give one of them");
+    if (options_.capture != Capture::kFloat || options_.token_weights || options_.held_out > 0) {
+      throw UsageError(
+          "statistics are of the original model's activations: they need capture float, and have "
+          "neither token weights nor held-out windows");
+    }
+    if (options_.method == Method::kGptq) stats_->require(plan_, options_.output_factor);
+    if (stats_->names_model()) {
+      stats_->require_model(directory_, model_.checkpoint().content_hash());
+    } else {
+      log_warning("the statistics do not say which model they are of; taken as they are");
+    }
+  }
+
   // Float weights of one block, twice while a layer is replaced; activations; Hessian and factors.
   int64_t predicted_peak() const {
     const DecoderConfig& c = model_.config();
@@ -192,7 +213,7 @@ class ModelQuantizer {
   }
 
   void quantize_blocks(CheckpointWriter& writer, const std::string& directory) {
-    const bool capture = options_.method == Method::kGptq;
+    const bool capture = options_.method == Method::kGptq && !stats_;
     std::vector<std::vector<internal::OutputGradients>> gradients;
     if (capture && (options_.token_weights || options_.output_factor)) {
       const Clock::time_point start = Clock::now();
@@ -241,6 +262,13 @@ class ModelQuantizer {
           if (capture && options_.output_factor) {
             std::swap(output, gradients[layer][slot]);
             output.factor = internal::shrunk_factor(output.factor, seen() * calibration_->length);
+          }
+          if (stats_ && options_.method == Method::kGptq &&
+              by_name_.at(linear->info.name)->scheme) {
+            const LinearInfo& info = linear->info;
+            moments.hessian = stats_->read(info.name, info.in_features);
+            if (options_.output_factor)
+              output.factor = stats_->read_output_factor(info.name, info.out_features);
           }
           quantize_linear(*linear, moments, output, writer);
           progress.advance(1, linear->info.name);
@@ -328,6 +356,7 @@ class ModelQuantizer {
   std::string directory_;
   const TokenWindows* calibration_;
   const QuantizeOptions& options_;
+  std::optional<internal::LayerHessians> stats_;
   DecoderModel model_;
   std::vector<PlannedLayer> plan_;
   OutputPlan output_;
@@ -340,10 +369,11 @@ class ModelQuantizer {
 }  // namespace
 
 QuantizeReport quantize_model(const std::string& model, const TokenWindows* calibration,
-                              const QuantizeOptions& options, const ReportWriter& write_report) {
+                              const QuantizeOptions& options, const ReportWriter& write_report,
+                              const std::string& stats) {
   options.validate();
   at::set_num_threads(num_threads());
-  return ModelQuantizer(model, calibration, options).run(write_report);
+  return ModelQuantizer(model, calibration, options, stats).run(write_report);
 }
 
 }  // namespace curvq

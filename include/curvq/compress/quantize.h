@@ -117,13 +117,17 @@ using ReportWriter = std::function<std::string(const QuantizeReport&)>;
 // compressed-tensors layout: block after block, so that the float weights of one block and the
 // calibration tokens' activations are all that is in memory. `calibration` may be null for kRtn.
 // Everything that can be checked beforehand is, before the first block.
+//   stats  instead of calibration: a statistics file (see quantize_tensors) whose Hessians are
+//          taken, those of the original model's activations, so that options.capture must be
+//          kFloat. Throws FormatError if it is one of curvq and belongs to another model.
 QuantizeReport quantize_model(const std::string& model, const TokenWindows* calibration,
-                              const QuantizeOptions& options, const ReportWriter& write_report);
+                              const QuantizeOptions& options, const ReportWriter& write_report,
+                              const std::string& stats = "");
 
 // Quantizes a bare .safetensors whose 2-D tensors NAME.weight are linear layers; other tensors are
 // copied. `stats` (may be empty for kRtn) gives NAME.hessian [in, in], NAME.inputs [n, in] or
-// NAME.A (mean a a^T, a bias last). Writes one .safetensors: options.out itself if it ends in
-// .safetensors, else model.safetensors in that directory.
+// NAME.A (mean a a^T, a bias last); one of curvq must belong to this file. Writes one .safetensors:
+// options.out itself if it ends in .safetensors, else model.safetensors in that directory.
 QuantizeReport quantize_tensors(const std::string& file, const std::string& stats,
                                 const QuantizeOptions& options, const ReportWriter& write_report);
 

@@ -1,0 +1,134 @@
+#include "compress/layer_hessians.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compress/output_gradients.h"
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+#include "curvq/curvature/layer_curvature.h"
+#include "curvq/linalg/symmetric.h"
+
+namespace curvq::internal {
+namespace {
+
+[[noreturn]] void throw_wrong(const TensorView& tensor, const std::string& must) {
+  throw FormatError(tensor.file + ": " + tensor.name + " is " +
+                    std::string(dtype_name(tensor.dtype)) + " " + shape_string(tensor.shape) +
+                    ", " + must);
+}
+
+void require_symmetric(const std::vector<float>& h, int64_t n, const TensorView& tensor) {
+  float largest = 0;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(h[i * n + i]));
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < i; ++j) {
+      if (std::abs(h[i * n + j] - h[j * n + i]) <= 1e-4f * largest ||
+          !std::isfinite(h[i * n + j]) || !std::isfinite(h[j * n + i])) {
+        continue;
+      }
+      throw FormatError(
+          format("%s: %s is not symmetric: entry %lld, %lld is %g, its mirror image %g",
+                 tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(i),
+                 static_cast<long long>(j), static_cast<double>(h[i * n + j]),
+                 static_cast<double>(h[j * n + i])));
+    }
+  }
+}
+
+}  // namespace
+
+void LayerHessians::require_model(const std::string& model, const std::string& hash) const {
+  curvq::require_model(file_, model, hash);
+}
+
+// The tensor that a layer's Hessian comes from, of the right shape; nullptr if there is none.
+const TensorView* LayerHessians::source(const std::string& layer, int64_t cols) const {
+  const std::string inputs = "the layer has " + std::to_string(cols) + " inputs";
+  if (const TensorView* tensor = file_.find(layer + ".hessian")) {
+    if (tensor->shape != std::vector<int64_t>{cols, cols} || !is_floating_point(tensor->dtype))
+      throw_wrong(*tensor, inputs + ", so it must be floating-point [in, in]");
+    return tensor;
+  }
+  if (const TensorView* tensor = file_.find(layer + ".A")) {
+    const bool fits = tensor->shape == std::vector<int64_t>{cols, cols} ||
+                      tensor->shape == std::vector<int64_t>{cols + 1, cols + 1};
+    if (!fits || !is_floating_point(tensor->dtype))
+      throw_wrong(*tensor, inputs +
+                               ", so it must be floating-point [in, in] or, with a bias, "
+                               "[in + 1, in + 1]");
+    return tensor;
+  }
+  const TensorView* tensor = file_.find(layer + ".inputs");
+  if (tensor == nullptr) return nullptr;
+  if (tensor->shape.size() != 2 || tensor->shape[1] != cols || tensor->shape[0] == 0 ||
+      !is_floating_point(tensor->dtype)) {
+    throw_wrong(*tensor,
+                "it must be floating-point [n, " + std::to_string(cols) + "] with n of 1 or more");
+  }
+  return tensor;
+}
+
+const TensorView& LayerHessians::output_factor(const std::string& layer, int64_t rows) const {
+  const TensorView* tensor = file_.find(layer + ".G");
+  if (tensor == nullptr) {
+    throw FormatError(file_.path() + ": " + layer +
+                      ".G is not there; make the file with curvq hessian --what kfac, or use "
+                      "--output-factor none");
+  }
+  if (tensor->shape != std::vector<int64_t>{rows, rows} || !is_floating_point(tensor->dtype)) {
+    throw_wrong(*tensor, "the layer has " + std::to_string(rows) +
+                             " outputs, so it must be floating-point [out, out]");
+  }
+  return *tensor;
+}
+
+void LayerHessians::require(const std::vector<PlannedLayer>& plan, bool output_factors) const {
+  for (const PlannedLayer& layer : plan) {
+    if (!layer.scheme) continue;
+    if (output_factors) output_factor(layer.name, layer.rows);
+    if (source(layer.name, layer.cols) != nullptr) continue;
+    throw FormatError(
+        file_.path() + ": neither " + layer.name +
+        ".hessian nor .A nor .inputs is there; keep the layer with --ignore or use --method rtn");
+  }
+}
+
+std::vector<float> LayerHessians::read(const std::string& layer, int64_t cols) const {
+  const TensorView* tensor = source(layer, cols);
+  if (tensor == nullptr) return {};
+  std::vector<float> values = tensor->to_f32();
+  if (tensor->name.ends_with(".inputs")) {
+    const int64_t n = tensor->shape[0];
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::isfinite(values[i])) continue;
+      throw NumericalError(
+          format("%s: %s is not finite at sample %lld, feature %lld; damping will not help, check "
+                 "this sample",
+                 tensor->file.c_str(), tensor->name.c_str(), static_cast<long long>(i / cols),
+                 static_cast<long long>(i % cols)));
+    }
+    std::vector<float> h(cols * cols, 0.0f);
+    accumulate_gram(values.data(), n, cols, cols, 2.0f / static_cast<float>(n), h.data());
+    mirror_lower(h.data(), cols);
+    return h;
+  }
+  if (tensor->name.ends_with(".A")) {
+    const torch::Tensor a = torch::from_blob(values.data(), tensor->shape);
+    const torch::Tensor h = input_hessian(a, cols).contiguous();
+    values.assign(h.data_ptr<float>(), h.data_ptr<float>() + h.numel());
+  }
+  require_symmetric(values, cols, *tensor);
+  return values;
+}
+
+torch::Tensor LayerHessians::read_output_factor(const std::string& layer, int64_t rows) const {
+  const TensorView& tensor = output_factor(layer, rows);
+  const auto provenance = CurvatureProvenance::parse(file_.metadata(), file_.path());
+  std::vector<float> values = tensor.to_f32();
+  require_symmetric(values, rows, tensor);
+  return shrunk_factor(torch::from_blob(values.data(), {rows, rows}),
+                       provenance.loss_terms * provenance.label_draws);
+}
+
+}  // namespace curvq::internal
