@@ -27,14 +27,14 @@ void apply_device(const Options& options) {
 }
 
 // Fails now rather than after an hour's work.
-void check_json_file(const std::string& path) {
+void check_file(const std::string& option, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
-  if (fs::is_directory(path, error)) throw UsageError(path + ": --json-file is a directory");
+  if (fs::is_directory(path, error)) throw UsageError(path + ": --" + option + " is a directory");
   fs::path parent = fs::path(path).parent_path();
   if (parent.empty()) parent = ".";
   if (fs::exists(parent, error) && access(parent.c_str(), W_OK) != 0) {
-    throw ResourceError(path + ": --json-file cannot be written there");
+    throw ResourceError(path + ": --" + option + " cannot be written there");
   }
 }
 
@@ -52,7 +52,9 @@ void Options::apply_common() const {
                                           : ProgressMode::kAuto);
   if (has("threads")) set_num_threads(static_cast<int>(integer("threads")));
   if (has("device")) apply_device(*this);
-  if (has("json-file")) check_json_file(text("json-file"));
+  for (const char* option : {"json-file", "report"}) {
+    if (has(option)) check_file(option, text(option));
+  }
   for (const Declared& option : options_) {
     if (option.kind == Kind::kOutput && has(option.name)) remove_on_interrupt(text(option.name));
   }

@@ -2,21 +2,27 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "commands.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/curvature/curvature_operator.h"
+#include "curvq/io/atomic_output.h"
 #include "curvq/report/numbers.h"
+#include "hessian_kfac.h"
+#include "hessian_report.h"
 #include "hessian_statistics.h"
+#include "hessian_stats.h"
 #include "memory_plan.h"
 #include "problem.h"
 
 namespace curvq::cli {
 namespace {
 
-const std::vector<std::string> kStatistics = {"trace", "diagonal", "eigen", "density", "blocks"};
+const std::vector<std::string> kStatistics = {"trace",   "diagonal", "eigen",
+                                              "density", "blocks",   "kfac"};
 
 Curvature curvature_of(const std::string& name) {
   for (const Curvature curvature : {Curvature::kHessian, Curvature::kGaussNewton,
@@ -34,7 +40,8 @@ std::vector<std::string> split_what(const Options& options) {
     const std::string name = rest.substr(0, comma);
     if (std::find(kStatistics.begin(), kStatistics.end(), name) == kStatistics.end()) {
       throw UsageError(options.where("what") + " '" + name +
-                       "': must be some of trace, diagonal, eigen, density, blocks, with commas");
+                       "': must be some of trace, diagonal, eigen, density, blocks, kfac, with "
+                       "commas");
     }
     if (std::find(what.begin(), what.end(), name) == what.end()) what.push_back(name);
   }
@@ -50,8 +57,8 @@ void declare(Options& options) {
                   "the matrix: second derivatives, Gauss-Newton, Fisher with the expectation over "
                   "the model's own labels, or with the data's labels",
                   "hessian")
-      .add_text("what", "LIST", "some of trace, diagonal, eigen, density, blocks, with commas",
-                "trace,eigen")
+      .add_text("what", "LIST",
+                "some of trace, diagonal, eigen, density, blocks, kfac, with commas", "trace,eigen")
       .add_list(
           "parameters", "PATTERN",
           "differentiate by these only: a glob or re:EXPRESSION over parameter names; repeatable")
@@ -65,11 +72,18 @@ void declare(Options& options) {
           "probe-per-block",
           "give each row of the table probes of its own: a far smaller error of its trace, for "
           "as many times the work")
+      .add_flag("eigen-per-block",
+                "eigenvalues of each row's diagonal block too, for as many times the work (with "
+                "--exact always)")
       .add_integer("top-k", "K", "eigenvalues of largest magnitude", 1, 1000, 5)
       .add_number("tol", "T", "error of eigenvalues, relative to the largest", 1e-14, 0.5, 1e-3)
       .add_integer("max-products", "N", "give up on eigenvalues behind so many products", 3,
                    int64_t{1} << 40, 1000)
       .add_integer("steps", "N", "Lanczos steps a probe, for the density", 2, 1000, 30);
+  add_kfac_options(options);
+  options.add_group("files");
+  add_stats_options(options);
+  options.add_text("report", "FILE", "write a page (.html) with plots of the results");
   options.add_group("how")
       .add_max_memory()
       .add_dry_run()
@@ -77,13 +91,111 @@ void declare(Options& options) {
       .add_threads()
       .add_device()
       .add_example("hessian net.pt --data digits.safetensors --what trace,eigen,density")
-      .add_example("hessian SmolLM2-135M --data text.txt --max-length 128 --num-samples 4");
+      .add_example("hessian SmolLM2-135M --data text.txt --max-length 128 --num-samples 4")
+      .add_example("hessian SmolLM2-135M --data text.txt --what kfac --stats S.safetensors")
+      .add_example(
+          "hessian SmolLM2-135M --merge part1.safetensors --merge part2.safetensors --stats "
+          "S.safetensors");
 }
 
-int run(const Options& options, Output& output) {
+std::string dtype_of(const torch::TensorOptions& options) {
+  return options.dtype() == torch::kFloat64 ? "float64" : "float32";
+}
+
+CurvatureProvenance provenance_of(const Options& options, const Batch& samples, int64_t terms,
+                                  const std::string& dtype) {
+  const KfacOptions kfac = kfac_options(options);
+  CurvatureProvenance p;
+  p.samples = samples.inputs.size(0);
+  p.loss_terms = terms;
+  p.sample_shape = shape_string(samples.inputs.sizes().slice(1).vec());
+  p.dtype = dtype;
+  p.loss = options.text("loss");
+  p.labels = labels_name(kfac.labels);
+  p.label_draws = kfac.draws;
+  p.weight_sharing = options.text("weight-sharing");
+  return p;
+}
+
+// What is known before the statistics that products with the matrix give.
+void state_problem(const Problem& problem, Curvature curvature, Output& output) {
+  const Problem::Gradient gradient = problem.gradient();
+  OrderedJson& results = output.results();
+  results["operator"] = curvature_name(curvature);
+  results["loss_value"] = gradient.value;
+  results["gradient_norm"] = gradient.gradient.norm().item<double>();
+  output.text(format(
+      "%s of the mean %s over %s loss terms (%s samples) by %s parameters, %s\n"
+      "loss %s, gradient norm %s\n",
+      curvature_name(curvature).c_str(), problem.loss().name().c_str(),
+      with_separators(problem.num_terms()).c_str(), with_separators(problem.num_samples()).c_str(),
+      with_separators(problem.dimension()).c_str(), dtype_of(problem.options()).c_str(),
+      number_text(gradient.value).c_str(),
+      number_text(results["gradient_norm"].get<double>()).c_str()));
+}
+
+void state_data(const CurvatureProvenance& p, const Options& options, Output& output) {
+  OrderedJson& results = output.results();
+  results["loss"] = p.loss;
+  results["samples"] = p.samples;
+  results["loss_terms"] = p.loss_terms;
+  results["reduction"] = p.reduction;
+  results["dtype"] = p.dtype;
+  results["exact"] = options.flag("exact");
+  output.text(bold(options.positional("MODEL"), output.color()) + "\n");
+}
+
+// K-FAC factors go through a model directory block by block, whether or not other
+// statistics had all of it in memory before.
+void run_decoder_kfac(const Options& options, StatsOutput& stats, Output& output) {
+  const bool wide = options.text("dtype") == "float64";
+  const DecoderModel model(options.positional("MODEL"), Engine::kDequantized,
+                           wide ? torch::kFloat64 : torch::kFloat32);
+  const Batch tokens = load_tokens(model, options, output);
+  const CurvatureProvenance provenance = provenance_of(
+      options, tokens, cross_entropy()->num_terms(tokens.targets), wide ? "float64" : "float32");
+  const std::vector<LinearInfo> layers = chosen_layers(model, options);
+  check_kfac(model, tokens, kfac_options(options));
+  if (!output.results().contains("loss")) {
+    if (options.flag("dry-run") || options.has("max-memory")) {
+      const MemoryPlan plan = plan_kfac_memory(model, tokens, options);
+      output.results()["memory"] = plan.json();
+      if (options.flag("dry-run")) output.text(plan.text(output.color()));
+      plan.check("use fewer or shorter windows, or fewer --label-draws");
+      if (options.flag("dry-run")) return;
+    }
+    state_data(provenance, options, output);
+  }
+  std::vector<LayerCurvatureShape> shapes;
+  for (const LinearInfo& layer : layers)
+    shapes.push_back({layer.name, layer.in_features + layer.has_bias, layer.out_features});
+  stats.begin(output, provenance, shapes);
+  compute_kfac(model, tokens, options, output,
+               [&](const LayerFactors& layer) { stats.write(layer); });
+}
+
+void run_problem_kfac(const Problem& problem, const CurvatureProvenance& provenance,
+                      const Options& options, StatsOutput& stats, Output& output) {
+  std::vector<LayerFactors> layers;
+  std::vector<LayerCurvatureShape> shapes;
+  compute_kfac(problem, options, output, [&](LayerFactors layer) {
+    shapes.push_back({layer.name, layer.factors.a.size(0), layer.factors.g.size(0)});
+    layers.push_back(std::move(layer));
+  });
+  stats.begin(output, provenance, shapes);
+  for (const LayerFactors& layer : layers) stats.write(layer);
+}
+
+void compute(const Options& options, Output& output) {
   at::set_num_threads(num_threads());
-  const std::vector<std::string> what = split_what(options);
+  std::vector<std::string> what = split_what(options);
   options.text("data");
+  const bool directory = std::filesystem::is_directory(options.positional("MODEL"));
+  StatsOutput stats(options, what);
+  if (directory && what == std::vector<std::string>{"kfac"}) {
+    run_decoder_kfac(options, stats, output);
+    return stats.commit(output);
+  }
   ProblemOptions problem_options;
   problem_options.parameters = options.list("parameters");
   problem_options.ignore = options.list("ignore");
@@ -91,51 +203,56 @@ int run(const Options& options, Output& output) {
   problem_options.per = per == "model" ? Per::kModel : per == "layer" ? Per::kLayer : Per::kTensor;
   const Curvature curvature = curvature_of(options.text("operator"));
   Problem problem = load_problem(options.positional("MODEL"), options, problem_options, output);
-  check_statistics(problem, options);
+  check_statistics(problem, what, options);
   CurvatureOptions curvature_options;
   if (options.flag("dry-run") || options.has("max-memory")) {
     const MemoryPlan plan = plan_memory(problem, curvature, what, options);
     output.results()["memory"] = plan.json();
     if (options.flag("dry-run")) {
       output.text(plan.text(output.color()));
-      plan.check();
-      return 0;
+      return plan.check();
     }
     plan.check();
     problem = problem.with_chunk_size(plan.chunk_size);
     curvature_options.kept_graphs = plan.keeps_graph ? 1 : 0;
   }
 
-  const Problem::Gradient gradient = problem.gradient();
-  OrderedJson& results = output.results();
-  results["operator"] = curvature_name(curvature);
-  results["loss"] = problem.loss().name();
-  results["loss_value"] = gradient.value;
-  results["gradient_norm"] = gradient.gradient.norm().item<double>();
-  results["parameters"] = problem.dimension();
-  results["samples"] = problem.num_samples();
-  results["loss_terms"] = problem.num_terms();
-  results["reduction"] = "mean over loss terms";
-  results["dtype"] = problem.options().dtype() == torch::kFloat64 ? "float64" : "float32";
-  results["exact"] = options.flag("exact");
-  output.text(bold(problem.model().name, output.color()) +
-              format("\n%s of the mean %s over %s loss terms (%s samples) by %s parameters, %s\n"
-                     "loss %s, gradient norm %s\n",
-                     curvature_name(curvature).c_str(), problem.loss().name().c_str(),
-                     with_separators(problem.num_terms()).c_str(),
-                     with_separators(problem.num_samples()).c_str(),
-                     with_separators(problem.dimension()).c_str(),
-                     results["dtype"].get<std::string>().c_str(),
-                     number_text(gradient.value).c_str(),
-                     number_text(results["gradient_norm"].get<double>()).c_str()));
-  CurvatureOperator op(problem, curvature, curvature_options);
-  compute_statistics(op, what, options, output);
+  CurvatureProvenance provenance =
+      provenance_of(options, problem.data(), problem.num_terms(), dtype_of(problem.options()));
+  state_data(provenance, options, output);
+  output.results()["parameters"] = problem.dimension();
+  const bool kfac = std::erase(what, "kfac") > 0;
+  if (!what.empty()) {
+    state_problem(problem, curvature, output);
+    CurvatureOperator op(problem, curvature, curvature_options);
+    stats.know(compute_statistics(op, what, options, output), problem.parameters());
+  }
+  if (kfac && directory) {
+    run_decoder_kfac(options, stats, output);
+  } else if (kfac) {
+    run_problem_kfac(problem, provenance, options, stats, output);
+  } else {
+    stats.begin(output, provenance, {});
+  }
+  stats.commit(output);
+}
+
+int run(const Options& options, Output& output) {
+  if (options.given("merge")) {
+    merge_stats(options, output);
+    return 0;
+  }
+  compute(options, output);
+  if (options.has("report") && !options.flag("dry-run")) {
+    write_file(options.text("report"), hessian_page(output.document()));
+    output.text("\nreport: " + options.text("report") + "\n");
+  }
   return 0;
 }
 
 }  // namespace
 
-const Command kHessianCommand = {"hessian", "trace, diagonal, top eigenvalues, density, blocks",
-                                 declare, run};
+const Command kHessianCommand = {
+    "hessian", "trace, diagonal, top eigenvalues, density, blocks, K-FAC", declare, run};
 
 }  // namespace curvq::cli

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <memory>
 
+#include "counted_operator.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
-#include "curvq/core/progress.h"
 #include "curvq/curvature/block_structure.h"
 #include "curvq/curvature/dense_spectrum.h"
 #include "curvq/curvature/density.h"
@@ -17,45 +17,10 @@
 #include "curvq/curvature/trace.h"
 #include "curvq/report/numbers.h"
 #include "curvq/report/table.h"
+#include "statistics_json.h"
 
 namespace curvq::cli {
 namespace {
-
-// Moves a progress line on with each product.
-class CountedOperator : public LinearOperator {
- public:
-  CountedOperator(LinearOperator& op, const std::string& label, int64_t products)
-      : op_(op), progress_(label, products) {}
-
-  int64_t dimension() const override { return op_.dimension(); }
-  torch::TensorOptions options() const override { return op_.options(); }
-  torch::Tensor apply(const torch::Tensor& vectors) override {
-    torch::Tensor products = op_.apply(vectors);
-    progress_.advance(vectors.size(0));
-    return products;
-  }
-  std::vector<Segment> segments() const override { return op_.segments(); }
-
- private:
-  LinearOperator& op_;
-  Progress progress_;
-};
-
-OrderedJson to_json(const Estimate& estimate) {
-  return {
-      {"value", estimate.value}, {"stderr", estimate.standard_error}, {"probes", estimate.samples}};
-}
-
-OrderedJson to_json(const torch::Tensor& values) {
-  const torch::Tensor wide = values.to(torch::kFloat64).contiguous();
-  if (wide.dim() == 1) {
-    const double* begin = wide.data_ptr<double>();
-    return std::vector<double>(begin, begin + wide.numel());
-  }
-  OrderedJson rows = OrderedJson::array();
-  for (int64_t i = 0; i < wide.size(0); ++i) rows.push_back(to_json(wide[i]));
-  return rows;
-}
 
 std::string with_error(double value, double error) {
   return number_text(value) + (error > 0 ? " +- " + number_text(error, 2) : "");
@@ -80,6 +45,8 @@ class Statistics {
         op_(&op) {
     for (const Segment& segment : op_->segments()) {
       rows_.push_back(OrderedJson{{"name", segment.name}, {"parameters", segment.size}});
+      known_.emplace_back();
+      known_.back().name = segment.name;
     }
     if (!exact_) return;
     CountedOperator counted(*op_, "matrix", op_->dimension());
@@ -91,12 +58,21 @@ class Statistics {
   void trace();
   void diagonal();
   void eigen();
+  void block_eigenvalues();
   void density();
   void blocks();
-  // The table by layer, behind what the statistics have added to it.
-  void finish();
+  // The table by layer, behind what the statistics have added to it; what is known of the layers.
+  std::vector<LayerCurvature> finish();
 
  private:
+  EigenOptions eigen_options(int64_t count) const {
+    EigenOptions eigen_options;
+    eigen_options.count = count;
+    eigen_options.tolerance = options_.number("tol");
+    eigen_options.max_products = options_.integer("max-products");
+    return eigen_options;
+  }
+
   const Options& options_;
   Output& output_;
   bool exact_;
@@ -106,6 +82,7 @@ class Statistics {
   torch::Tensor matrix_;  // with --exact, float64
   std::unique_ptr<DenseOperator> dense_;
   OrderedJson rows_ = OrderedJson::array();
+  std::vector<LayerCurvature> known_;  // diagonals as stretches of the parameter vector
 };
 
 void Statistics::trace() {
@@ -127,9 +104,13 @@ void Statistics::trace() {
     CountedOperator counted(*op_, "trace", products);
     result = own ? segment_traces(counted, segments, trace_options, generator_)
                  : hutchinson_trace(counted, trace_options, generator_);
+    if (!own) output_.results()["convergence"]["trace"] = running_means(result.samples, "trace");
   }
-  for (size_t i = 0; i < result.segments.size(); ++i)
+  for (size_t i = 0; i < result.segments.size(); ++i) {
     rows_[i]["trace"] = to_json(result.segments[i].trace);
+    known_[i].trace = result.segments[i].trace.value;
+    if (!exact_) known_[i].trace_stderr = result.segments[i].trace.standard_error;
+  }
   output_.results()["trace"] = to_json(result.trace);
   output_.text("trace " + with_error(result.trace.value, result.trace.standard_error));
   if (!std::isnan(result.frobenius.value)) {
@@ -149,12 +130,16 @@ void Statistics::diagonal() {
     CountedOperator counted(*op_, "diagonal", probes_);
     DiagonalOptions diagonal_options;
     diagonal_options.probes = probes_;
+    counted.keep_forms();
     result = hutchinson_diagonal(counted, diagonal_options, generator_);
+    output_.results()["convergence"]["diagonal"] = running_means(
+        counted.forms() / static_cast<double>(op_->dimension()), "mean of the diagonal");
   }
   const std::vector<Segment> segments = op_->segments();
   for (size_t i = 0; i < segments.size(); ++i) {
     const torch::Tensor part =
         result.value.narrow(0, segments[i].offset, segments[i].size).to(torch::kFloat64);
+    known_[i].diagonal = part;
     const torch::Tensor error =
         result.standard_error.narrow(0, segments[i].offset, segments[i].size).to(torch::kFloat64);
     rows_[i]["diagonal"] = {{"mean", part.mean().item<double>()},
@@ -178,22 +163,27 @@ void Statistics::eigen() {
   if (exact_) {
     result = dense_eigenvalues(matrix_, count);
   } else {
-    EigenOptions eigen_options;
-    eigen_options.count = count;
-    eigen_options.tolerance = options_.number("tol");
-    eigen_options.max_products = options_.integer("max-products");
+    EigenOptions eigen_options = this->eigen_options(count);
+    std::vector<double> at, value, bound;
+    eigen_options.observe = [&](int64_t products, const std::vector<Eigenpair>& pairs) {
+      if (!std::isfinite(pairs.front().error_bound)) return;
+      at.push_back(static_cast<double>(products));
+      value.push_back(pairs.front().value);
+      bound.push_back(pairs.front().error_bound);
+    };
     CountedOperator counted(*op_, "eigenvalues", eigen_options.max_products);
     result = lanczos_eigenvalues(counted, eigen_options, generator_);
+    output_.results()["convergence"]["eigen"] = {{"of", "eigenvalue of largest magnitude"},
+                                                 {"by", "products"},
+                                                 {"at", at},
+                                                 {"value", value},
+                                                 {"half_width", bound}};
   }
   OrderedJson list = OrderedJson::array();
   using Align = Table::Align;
   Table table({{"eigenvalue", Align::kRight}, {"residual", Align::kRight}, {"", Align::kLeft}});
   for (const Eigenpair& pair : result.pairs) {
-    list.push_back({{"value", pair.value},
-                    {"residual", pair.residual},
-                    {"error_bound", pair.error_bound},
-                    {"iterations", result.iterations},
-                    {"converged", pair.converged}});
+    list.push_back(to_json(pair, result.iterations));
     table.add_row({format("%.8g", pair.value), number_text(pair.residual, 2),
                    pair.converged ? "" : "not converged"});
   }
@@ -201,6 +191,38 @@ void Statistics::eigen() {
   output_.text("\n" + table.str(output_.color()));
   if (!result.converged)
     log_warning("not all eigenvalues have converged; raise --max-products or --tol");
+  if (exact_ || options_.flag("eigen-per-block")) block_eigenvalues();
+}
+
+void Statistics::block_eigenvalues() {
+  const std::vector<Segment> segments = op_->segments();
+  bool converged = true;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const int64_t count = std::min(options_.integer("top-k"), segments[i].size);
+    EigenResult result;
+    if (exact_) {
+      const Segment& s = segments[i];
+      result =
+          dense_eigenvalues(matrix_.narrow(0, s.offset, s.size).narrow(1, s.offset, s.size), count);
+    } else {
+      BlockOperator block(*op_, segments[i]);
+      const EigenOptions eigen_options = this->eigen_options(count);
+      CountedOperator counted(block, "eigenvalues of " + segments[i].name,
+                              eigen_options.max_products);
+      result = lanczos_eigenvalues(counted, eigen_options, generator_);
+    }
+    OrderedJson list = OrderedJson::array();
+    std::vector<double> values;
+    for (const Eigenpair& pair : result.pairs) {
+      list.push_back(to_json(pair, result.iterations));
+      values.push_back(pair.value);
+    }
+    rows_[i]["top_eigenvalues"] = std::move(list);
+    known_[i].eigenvalues = torch::tensor(values, torch::kFloat64);
+    converged = converged && result.converged;
+  }
+  if (!converged)
+    log_warning("not all eigenvalues of blocks have converged; raise --max-products or --tol");
 }
 
 void Statistics::density() {
@@ -213,6 +235,10 @@ void Statistics::density() {
   } else {
     CountedOperator counted(*op_, "density", probes_ * density_options.steps);
     result = spectral_density(counted, density_options, generator_);
+    const torch::Tensor near =
+        result.weights.masked_fill(result.nodes.abs() > result.near_zero, 0).sum(1);
+    output_.results()["convergence"]["density"] =
+        running_means(near, "share of eigenvalues near zero");
   }
   output_.results()["density"] = {{"at", to_json(result.at)},
                                   {"density", to_json(result.density)},
@@ -253,10 +279,11 @@ void Statistics::blocks() {
                with_error(ratio.value, ratio.standard_error) + "\n");
 }
 
-void Statistics::finish() {
+std::vector<LayerCurvature> Statistics::finish() {
   using Align = Table::Align;
   std::vector<Table::Column> columns = {{"name"}, {"parameters", Align::kRight}};
   const bool traces = rows_[0].contains("trace"), diagonals = rows_[0].contains("diagonal"),
+             eigenvalues = rows_[0].contains("top_eigenvalues"),
              norms = rows_[0].contains("block_norm");
   if (traces) {
     columns.push_back({"trace", Align::kRight});
@@ -266,6 +293,7 @@ void Statistics::finish() {
     columns.push_back({"diagonal mean", Align::kRight});
     columns.push_back({"max", Align::kRight});
   }
+  if (eigenvalues) columns.push_back({"top eigenvalue", Align::kRight});
   if (norms) columns.push_back({"block norm", Align::kRight});
   Table table(columns);
   const auto number = [](const OrderedJson& value) { return number_text(value.get<double>()); };
@@ -280,16 +308,19 @@ void Statistics::finish() {
       cells.push_back(number(row["diagonal"]["mean"]));
       cells.push_back(number(row["diagonal"]["max"]));
     }
+    if (eigenvalues) cells.push_back(number(row["top_eigenvalues"][0]["value"]));
     if (norms) cells.push_back(number(row["block_norm"]));
     table.add_row(cells);
   }
-  if (traces || diagonals || norms) output_.text("\n" + table.str(output_.color()));
+  if (traces || diagonals || eigenvalues || norms) output_.text("\n" + table.str(output_.color()));
   output_.results()["layers"] = std::move(rows_);
+  return std::move(known_);
 }
 
 }  // namespace
 
-void check_statistics(const Problem& problem, const Options& options) {
+void check_statistics(const Problem& problem, const std::vector<std::string>& what,
+                      const Options& options) {
   const int64_t n = problem.dimension();
   if (options.given("top-k") && options.integer("top-k") > n) {
     throw UsageError(format("%s %lld: there are %lld parameters", options.where("top-k").c_str(),
@@ -298,7 +329,8 @@ void check_statistics(const Problem& problem, const Options& options) {
   }
   // Above it the decomposition alone would take an hour.
   constexpr int64_t kMostParameters = 20000;
-  if (options.flag("exact") && n > kMostParameters) {
+  const bool only_kfac = what == std::vector<std::string>{"kfac"};
+  if (options.flag("exact") && !only_kfac && n > kMostParameters) {
     throw UsageError(
         format("--exact with %lld parameters; it is for at most %lld, choose some with "
                "--parameters",
@@ -306,8 +338,9 @@ void check_statistics(const Problem& problem, const Options& options) {
   }
 }
 
-void compute_statistics(CurvatureOperator& op, const std::vector<std::string>& what,
-                        const Options& options, Output& output) {
+std::vector<LayerCurvature> compute_statistics(CurvatureOperator& op,
+                                               const std::vector<std::string>& what,
+                                               const Options& options, Output& output) {
   Statistics statistics(op, options, output);
   for (const std::string& name : what) {
     if (name == "trace") statistics.trace();
@@ -316,7 +349,7 @@ void compute_statistics(CurvatureOperator& op, const std::vector<std::string>& w
     if (name == "density") statistics.density();
     if (name == "blocks") statistics.blocks();
   }
-  statistics.finish();
+  return statistics.finish();
 }
 
 }  // namespace curvq::cli

@@ -9,6 +9,7 @@
 #include "curvq/core/log.h"
 #include "curvq/report/numbers.h"
 #include "curvq/report/table.h"
+#include "hessian_kfac.h"
 
 namespace curvq::cli {
 namespace {
@@ -61,13 +62,12 @@ std::string MemoryPlan::text(bool color) const {
                                    keeps_graph ? ", the graph is kept for all products" : "");
 }
 
-void MemoryPlan::check() const {
+void MemoryPlan::check(const std::string& remedy) const {
   if (limit_bytes == 0 || total_bytes() <= limit_bytes) return;
-  throw ResourceError(
-      format("%s would be needed with %lld samples a chunk, --max-memory is %s; "
-             "lower --chunk-size or --max-length, or use --checkpoint",
-             bytes_text(total_bytes()).c_str(), static_cast<long long>(chunk_size),
-             bytes_text(limit_bytes).c_str()));
+  throw ResourceError(format("%s would be needed with %lld samples a chunk, --max-memory is %s; ",
+                             bytes_text(total_bytes()).c_str(), static_cast<long long>(chunk_size),
+                             bytes_text(limit_bytes).c_str()) +
+                      remedy);
 }
 
 MemoryPlan plan_memory(const Problem& problem, Curvature curvature,
@@ -101,6 +101,46 @@ MemoryPlan plan_memory(const Problem& problem, Curvature curvature,
   plan.chunk_size = fresh.total_bytes(1) <= left ? fresh.largest_chunk(left, all) : 1;
   plan.activations_bytes = fresh.activations_bytes(plan.chunk_size);
   plan.graph_bytes = fresh.graph_bytes(plan.chunk_size);
+  return plan;
+}
+
+MemoryPlan plan_kfac_memory(const DecoderModel& model, const Batch& tokens,
+                            const Options& options) {
+  const DecoderConfig& c = model.config();
+  const KfacOptions kfac = kfac_options(options);
+  const int64_t bytes = options.text("dtype") == "float64" ? 8 : 4;
+  const int64_t length = tokens.inputs.size(1), all = tokens.inputs.numel();
+  const int64_t passes = kfac.labels == KfacLabels::kSampled ? kfac.draws
+                         : kfac.labels == KfacLabels::kExact ? length * c.vocab_size
+                                                             : 1;
+  MemoryPlan plan;
+  plan.program_bytes = resident_bytes();
+  plan.chunk_size = std::max<int64_t>(1, kKfacChunkTokens / length);
+  int64_t weights = 0, factors = 0, largest = 0;
+  for (const auto& group : block_linears(c, 0)) {
+    for (const LinearInfo& linear : group) {
+      const int64_t in = linear.in_features + linear.has_bias, out = linear.out_features;
+      weights += in * out;
+      factors += in * in + out * out;
+      largest = std::max({largest, in * in, out * out});
+    }
+  }
+  plan.weights_bytes = bytes * (weights + c.vocab_size * c.hidden_size);
+  plan.program_bytes += plan.weights_bytes;
+  // The stream ahead of each block and its gradients.
+  plan.vectors_bytes = bytes * (c.num_layers + 1 + passes) * all * c.hidden_size;
+  // With a product, its mean and a sum that are under way.
+  plan.graph_bytes = bytes * (factors + 3 * largest);
+  // Floats a token that a block's graph holds: norms and residual stream, attention (inputs,
+  // outputs, the leaves added to these and their gradients, rotations, repeated keys), mlp.
+  const int64_t queries = c.num_heads * c.head_dim, keys = c.num_kv_heads * c.head_dim;
+  const int64_t block = 14 * c.hidden_size + 9 * queries + 6 * keys + 11 * c.intermediate_size;
+  const int64_t chunk_tokens = std::min(all, plan.chunk_size * length);
+  // A window's logits, their softmax and what is sent back.
+  const int64_t logits =
+      length * c.vocab_size * (4 + (kfac.labels == KfacLabels::kExact ? c.vocab_size : passes));
+  plan.activations_bytes = bytes * std::max(chunk_tokens * block, logits);
+  if (options.has("max-memory")) plan.limit_bytes = options.bytes("max-memory");
   return plan;
 }
 

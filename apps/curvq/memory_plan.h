@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "curvq/curvature/memory.h"
+#include "curvq/nn/decoder.h"
 #include "options.h"
 
 namespace curvq::cli {
@@ -23,13 +24,17 @@ struct MemoryPlan {
   }
   OrderedJson json() const;
   std::string text(bool color) const;
-  // Throws ResourceError if total_bytes() is above the limit.
-  void check() const;
+  // Throws ResourceError, which ends in `remedy`, if total_bytes() is above the limit.
+  void check(
+      const std::string& remedy = "lower --chunk-size or --max-length, or use --checkpoint") const;
 };
 
 // Measures small products. The chunk size is that of `problem`, or, where that is all samples and
 // --max-memory is given, the largest that fits.
 MemoryPlan plan_memory(const Problem& problem, Curvature curvature,
                        const std::vector<std::string>& what, const Options& options);
+
+// Of K-FAC factors that go through a decoder block by block, from its sizes.
+MemoryPlan plan_kfac_memory(const DecoderModel& model, const Batch& tokens, const Options& options);
 
 }  // namespace curvq::cli

@@ -7,6 +7,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/curvature/layer_curvature.h"
 #include "curvq/io/safetensors.h"
 #include "curvq/nn/torch_tensor.h"
 #include "data.h"
@@ -62,25 +63,10 @@ bool holds_xy(const std::string& source) {
 
 Problem load_directory(const std::string& path, const Options& options, ProblemOptions problem,
                        Output& output) {
-  if (options.text("loss") != "cross_entropy")
-    throw UsageError(options.where("loss") + ": the loss of a model directory is cross_entropy");
   const DecoderModel model(path, Engine::kDequantized);
-  const std::string source = options.text("data");
-  Batch data;
-  if (holds_xy(source)) {
-    data = load_xy(SafetensorsFile(source), options);
-    output.inputs()["data"] = {{"path", source},
-                               {"hash", Checkpoint(source).content_hash()},
-                               {"samples", data.inputs.size(0)}};
-  } else {
-    const TokenWindows windows = load_windows(options, "data", path, model.config().max_positions,
-                                              model.config().vocab_size);
-    data = next_tokens(windows);
-    output.inputs()["data"] = describe(windows);
-  }
+  const Batch data = load_tokens(model, options, output);
   const DecoderOptions decoder{chosen_dtype(options).value_or(torch::kFloat32),
                                options.flag("checkpoint")};
-  output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
   return Problem(load_decoder(model, decoder), cross_entropy(), data, std::move(problem));
 }
 
@@ -88,14 +74,14 @@ Problem load_script(const std::string& path, const Options& options, ProblemOpti
                     Output& output) {
   if (options.flag("checkpoint"))
     throw UsageError("--checkpoint needs a model directory; TorchScript has no blocks");
+  Model model = load_torchscript(path, chosen_dtype(options));
   const SafetensorsFile file(options.text("data"));
   Batch data = load_xy(file, options);
-  output.inputs()["model"] = {{"path", path}};
+  output.inputs()["model"] = {{"path", path}, {"hash", file_hash(path)}};
   output.inputs()["data"] = {{"path", file.path()},
                              {"hash", Checkpoint(file.path()).content_hash()},
                              {"samples", data.inputs.size(0)}};
-  return Problem(load_torchscript(path, chosen_dtype(options)), loss_by_name(options.text("loss")),
-                 data, std::move(problem));
+  return Problem(std::move(model), loss_by_name(options.text("loss")), data, std::move(problem));
 }
 
 }  // namespace
@@ -121,6 +107,26 @@ void add_problem_options(Options& options) {
                 "compute each block of a model directory again instead of keeping it: less memory, "
                 "more time");
   add_window_options(options);
+}
+
+Batch load_tokens(const DecoderModel& model, const Options& options, Output& output) {
+  if (options.text("loss") != "cross_entropy")
+    throw UsageError(options.where("loss") + ": the loss of a model directory is cross_entropy");
+  const std::string source = options.text("data"), path = model.checkpoint().path();
+  output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
+  Batch data;
+  if (holds_xy(source)) {
+    data = load_xy(SafetensorsFile(source), options);
+    output.inputs()["data"] = {{"path", source},
+                               {"hash", Checkpoint(source).content_hash()},
+                               {"samples", data.inputs.size(0)}};
+  } else {
+    const TokenWindows windows = load_windows(options, "data", path, model.config().max_positions,
+                                              model.config().vocab_size);
+    data = next_tokens(windows);
+    output.inputs()["data"] = describe(windows);
+  }
+  return data;
 }
 
 Problem load_problem(const std::string& model, const Options& options, ProblemOptions problem,

@@ -98,7 +98,9 @@ void declare(Options& options) {
                   "the same for the residual stream, in layers that write to it (0)", 0, 1)
       .add_integer("block-size", "N", "columns between two lazy updates", 1, int64_t{1} << 24, 128)
       .add_text("stats", "FILE",
-                "for a .safetensors MODEL: NAME.hessian, NAME.A or NAME.inputs of each layer")
+                "instead of calibration: NAME.hessian, NAME.A or NAME.inputs of each layer, and NAME.G "
+                "for --output-factor, as curvq hessian --what kfac --stats writes; of the original "
+                "model's activations")
       .add_group("running")
       .add_bytes("max-shard-size", "largest file of weights", "5GB")
       .add_max_memory()
@@ -110,7 +112,7 @@ void declare(Options& options) {
           "calibration.txt");
 }
 
-QuantizeOptions read_options(const Options& options, bool bare) {
+QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
   QuantizeOptions out;
   out.out = options.flag("dry-run") && !options.has("out") ? "" : options.text("out");
   out.overwrite = options.flag("overwrite");
@@ -149,7 +151,8 @@ QuantizeOptions read_options(const Options& options, bool bare) {
   out.method = method == "rtn" ? Method::kRtn : Method::kGptq;
   if (preset == "best" && out.method == Method::kRtn)
     throw UsageError("--preset best rounds by gptq; leave out --method rtn, or the preset");
-  out.capture = options.text("capture") == "float" ? Capture::kFloat : Capture::kSequential;
+  out.capture =
+      options.text("capture") == "float" || stats ? Capture::kFloat : Capture::kSequential;
   const std::string activations = options.text("activations");
   for (const auto& [value, name] : kActivations) {
     if (name == activations) out.activations = value;
@@ -167,14 +170,14 @@ QuantizeOptions read_options(const Options& options, bool bare) {
                                             : 0;
   const bool corrects =
       best && !bare && out.capture == Capture::kSequential && out.method == Method::kGptq;
-  out.token_weights =
-      options.has("token-weights") ? options.text("token-weights") == "gradient" : best && !bare;
+  out.token_weights = options.has("token-weights") ? options.text("token-weights") == "gradient"
+                                                    : best && !bare && !stats;
   out.output_factor = options.has("output-factor")
                           ? options.text("output-factor") == "fisher"
                           : best && !bare && out.method == Method::kGptq && out.refine.sweeps > 0;
-  out.held_out = options.has("held-out")     ? options.number("held-out")
-                 : best && out.output_factor ? 0.2
-                                             : 0.0;
+  out.held_out = options.has("held-out")               ? options.number("held-out")
+                 : best && out.output_factor && !stats ? 0.2
+                                                       : 0.0;
   out.seed = static_cast<uint64_t>(options.integer("seed"));
   const auto share = [&](const char* name, double best_share) {
     return options.has(name) ? options.number(name) : corrects ? best_share : 0.0;
@@ -283,20 +286,29 @@ std::string results_text(const QuantizeReport& report, const QuantizeOptions& op
 int run(const Options& options, Output& output) {
   const std::string model = options.positional("MODEL");
   const bool bare = is_bare_safetensors(model);
-  const QuantizeOptions quantize_options = read_options(options, bare);
   const std::string stats = options.has("stats") ? options.text("stats") : "";
+  const QuantizeOptions quantize_options = read_options(options, bare, !bare && !stats.empty());
   std::optional<TokenWindows> windows;
   if (bare) {
-    for (const char* name : {"token-weights", "output-factor", "held-out", "input-correction",
-                             "residual-correction"}) {
+    for (const char* name :
+         {"token-weights", "held-out", "input-correction", "residual-correction"}) {
       if (options.given(name))
         throw UsageError(options.where(name) + " needs a model directory, to follow its layers");
     }
     if (options.has("calibration"))
       throw UsageError("--calibration needs a model directory; a bare .safetensors takes --stats");
   } else {
-    if (!stats.empty())
-      throw UsageError("--stats is for a bare .safetensors; a model directory takes --calibration");
+    if (!stats.empty()) {
+      for (const char* name :
+           {"calibration", "capture", "token-weights", "held-out", "input-correction",
+            "residual-correction"}) {
+        if (options.given(name) &&
+            !(name == std::string("capture") && options.text(name) == "float"))
+          throw UsageError(options.where(name) +
+                           " has no part in --stats, whose Hessians are those of the original "
+                           "model's activations");
+      }
+    }
     const DecoderConfig config = DecoderConfig::from_directory(model);
     if (options.has("calibration")) {
       windows =
@@ -311,9 +323,10 @@ int run(const Options& options, Output& output) {
     output.results() = results_json(report, quantize_options);
     return dump_json(output.document());
   };
-  const QuantizeReport report =
-      bare ? quantize_tensors(model, stats, quantize_options, write_report)
-           : quantize_model(model, windows ? &*windows : nullptr, quantize_options, write_report);
+  const QuantizeReport report = bare
+                                    ? quantize_tensors(model, stats, quantize_options, write_report)
+                                    : quantize_model(model, windows ? &*windows : nullptr,
+                                                     quantize_options, write_report, stats);
   output.results() = results_json(report, quantize_options);
   output.text(results_text(report, quantize_options, output.color()));
   return 0;
