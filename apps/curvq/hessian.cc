@@ -118,12 +118,14 @@ CurvatureProvenance provenance_of(const Options& options, const Batch& samples, 
 }
 
 // What is known before the statistics that products with the matrix give.
-void state_problem(const Problem& problem, Curvature curvature, Output& output) {
+void state_problem(const Problem& problem, Curvature curvature, const Options& options,
+                   Output& output) {
   const Problem::Gradient gradient = problem.gradient();
   OrderedJson& results = output.results();
   results["operator"] = curvature_name(curvature);
   results["loss_value"] = gradient.value;
   results["gradient_norm"] = gradient.gradient.norm().item<double>();
+  output.text(bold(options.positional("MODEL"), output.color()) + "\n");
   output.text(format(
       "%s of the mean %s over %s loss terms (%s samples) by %s parameters, %s\n"
       "loss %s, gradient norm %s\n",
@@ -134,15 +136,13 @@ void state_problem(const Problem& problem, Curvature curvature, Output& output) 
       number_text(results["gradient_norm"].get<double>()).c_str()));
 }
 
-void state_data(const CurvatureProvenance& p, const Options& options, Output& output) {
-  OrderedJson& results = output.results();
+void state_data(const CurvatureProvenance& p, const Options& options, OrderedJson& results) {
   results["loss"] = p.loss;
   results["samples"] = p.samples;
   results["loss_terms"] = p.loss_terms;
   results["reduction"] = p.reduction;
   results["dtype"] = p.dtype;
   results["exact"] = options.flag("exact");
-  output.text(bold(options.positional("MODEL"), output.color()) + "\n");
 }
 
 // K-FAC factors go through a model directory block by block, whether or not other
@@ -164,7 +164,7 @@ void run_decoder_kfac(const Options& options, StatsOutput& stats, Output& output
       plan.check("use fewer or shorter windows, or fewer --label-draws");
       if (options.flag("dry-run")) return;
     }
-    state_data(provenance, options, output);
+    state_data(provenance, options, output.results());
   }
   std::vector<LayerCurvatureShape> shapes;
   for (const LinearInfo& layer : layers)
@@ -219,11 +219,11 @@ void compute(const Options& options, Output& output) {
 
   CurvatureProvenance provenance =
       provenance_of(options, problem.data(), problem.num_terms(), dtype_of(problem.options()));
-  state_data(provenance, options, output);
+  state_data(provenance, options, output.results());
   output.results()["parameters"] = problem.dimension();
   const bool kfac = std::erase(what, "kfac") > 0;
   if (!what.empty()) {
-    state_problem(problem, curvature, output);
+    state_problem(problem, curvature, options, output);
     CurvatureOperator op(problem, curvature, curvature_options);
     stats.know(compute_statistics(op, what, options, output), problem.parameters());
   }

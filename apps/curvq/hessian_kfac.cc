@@ -136,6 +136,8 @@ void state_factors(const KfacOptions& kfac, const Options& options, int64_t samp
       : kfac.labels == KfacLabels::kExact
           ? "all labels"
           : format("%lld labels drawn a term", static_cast<long long>(kfac.draws));
+  const bool alone = !output.results().contains("operator");
+  if (alone) output.text(bold(options.positional("MODEL"), output.color()) + "\n");
   output.text(format("\nK-FAC factors of the %s matrix, mean over %s loss terms (%s samples), %s\n",
                      matrix.c_str(), with_separators(terms).c_str(),
                      with_separators(samples).c_str(), from.c_str()));
