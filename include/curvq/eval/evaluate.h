@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "curvq/io/token_windows.h"
 
@@ -31,5 +32,9 @@ struct EvalResult {
 // model's positions or shorter than 2, NumericalError if logits are not finite, naming the window.
 EvalResult evaluate(const DecoderModel& model, const TokenWindows& windows,
                     const DecoderModel* reference);
+
+// The same for several models of one vocabulary; the reference's logits are computed once.
+std::vector<EvalResult> evaluate(const std::vector<const DecoderModel*>& models,
+                                 const TokenWindows& windows, const DecoderModel* reference);
 
 }  // namespace curvq
