@@ -6,6 +6,7 @@
 #include "curvq/nn/decoder_config.h"
 #include "curvq/report/numbers.h"
 #include "inspect_blocks.h"
+#include "inspect_sparsity.h"
 
 namespace curvq::cli {
 namespace {
@@ -106,6 +107,8 @@ OrderedJson to_json(const StoredTensor& tensor) {
 void declare(Options& options) {
   options.add_positional("MODEL", "model directory, original or quantized, or a bare .safetensors")
       .add_flag("tensors", "list every tensor; otherwise blocks that are alike are shown once")
+      .add_flag("sparsity",
+                "count zeros, and compare what dense, CSR, bitmask and 2:4 layouts take")
       .add_flag("no-hash", "leave the content hash, which reads all of the data, out of the JSON")
       .add_example("inspect models/SmolLM2-135M");
 }
@@ -154,6 +157,7 @@ int run(const Options& options, Output& output) {
   }
   output.text("\n" + summary.str(output.color()) + "\n");
   output.text(tensor_table(tensors.tensors(), !options.flag("tensors")).str(output.color()));
+  if (options.flag("sparsity")) report_sparsity(tensors, output);
   return 0;
 }
 

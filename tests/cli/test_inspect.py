@@ -35,6 +35,16 @@ class Inspect(CliTest):
         self.assertEqual(results["architecture"]["family"], "llama")
         self.assertEqual(results["architecture"]["layers"], 2)
 
+    def test_sparsity_of_a_dense_model(self):
+        results = self.run_json("inspect", MODELS / "stories260K", "--sparsity")["results"]["sparsity"]
+        self.assertEqual(results["elements"], results["nonzeros"])
+        self.assertEqual(results["csr_bytes"], results["dense_bytes"])  # nothing is smaller than dense
+        for matrix in results["matrices"]:
+            self.assertGreater(matrix["csr_bytes"], matrix["dense_bytes"])
+            self.assertNotIn("two_four_bytes", matrix)
+        text = self.run_curvq("inspect", MODELS / "stories260K", "--sparsity").stdout
+        self.assertIn("32-bit values: CSR is smaller than dense below", text)
+
     def test_quantized_layouts(self):
         # Bits of codes, scales and zero points a weight; tensor scales and weight_shape come on top.
         bits = {"nvfp4": 4 + 8 / 16, "mxfp4": 4 + 8 / 32, "int4": 4 + 32 / 32, "int4-asymmetric": 4 + 36 / 32,
