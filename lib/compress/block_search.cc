@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "compress/kept_codes.h"
 #include "curvq/core/error.h"
 #include "curvq/linalg/symmetric_solver.h"
 
@@ -17,6 +18,26 @@ void add_lanes(std::vector<double>& x, int64_t to, double a, int64_t from) {
 }
 void scale_lanes(std::vector<double>& x, int64_t at, double a) {
   for (int64_t r = 0; r < kStrip; ++r) x[at * kStrip + r] *= a;
+}
+
+// What the searches multiply distances by.
+void set_shares(ColumnBlock& block) {
+  const int64_t size = block.size;
+  for (std::vector<float>* v : {&block.plane_shares, &block.descent_shares, &block.negated_hessian})
+    v->assign(size * size, 0.0f);
+  for (int64_t i = 0; i < size; ++i) {
+    const auto pivot = static_cast<float>(block.hessian[i * size + i]);
+    for (int64_t k = 0; k < size; ++k) {
+      const int64_t at = i * size + k;
+      const auto h = static_cast<float>(block.hessian[at]);
+      block.negated_hessian[at] = -h;
+      if (k != i && pivot > 0) block.descent_shares[at] = -h / pivot;
+      if (k > i) {
+        block.plane_shares[at] =
+            static_cast<float>(-block.factor[k * size + i] / block.factor[i * size + i]);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -38,7 +59,6 @@ std::vector<ColumnBlock> make_column_blocks(const Scheme& scheme, const std::vec
         block.hessian[i * block.size + j] = h[(block.begin + i) * cols + block.begin + j];
       }
     }
-    block.hessian_as_float.assign(block.hessian.begin(), block.hessian.end());
     block.factor = block.hessian;
     const std::unique_ptr<SymmetricSolver> solver = make_symmetric_solver();
     for (double damping = 1e-6;; damping *= 100) {
@@ -51,13 +71,16 @@ std::vector<ColumnBlock> make_column_blocks(const Scheme& scheme, const std::vec
         throw NumericalError("the hessian has a block that is not positive definite");
       block.factor = block.hessian;
     }
+    set_shares(block);
   }
   return blocks;
 }
 
-BlockSearch::BlockSearch(QuantizedMatrix& matrix, const ScaleCandidates& candidates, int64_t first)
+BlockSearch::BlockSearch(QuantizedMatrix& matrix, const ScaleCandidates& candidates,
+                         const std::vector<uint8_t>& kept, int64_t first)
     : matrix_(matrix),
       candidates_(candidates),
+      kept_(kept),
       first_(first),
       count_(std::min(kStrip, matrix.rows() - first)) {}
 
@@ -82,6 +105,7 @@ void BlockSearch::search(const ColumnBlock& block, const double* shift, bool sca
     if (matrix_.scheme().element == ElementType::kInt) refit(block);
   }
 }
+
 void BlockSearch::accept(const ColumnBlock& block, int64_t row) {
   ScaleGrid& grid = matrix_.grid;
   const int64_t at = (first_ + row) * grid.groups + matrix_.scheme().group_of(block.begin);
@@ -138,10 +162,11 @@ void BlockSearch::prepare(const ColumnBlock& block, const double* shift) {
 }
 
 // Rounds what column_ holds into column j of rounded_, and sets its distance from the target.
-void BlockSearch::round_column(int64_t j, const Trial& trial) {
-  encode_column(matrix_.scheme(), column_.data(), trial.values.data(),
-                zero_points_.empty() ? nullptr : zero_points_.data(), count_,
-                codes_.data() + j * kStrip, rounded_.data() + j * kStrip);
+void BlockSearch::round_column(const ColumnBlock& block, int64_t j, const Trial& trial) {
+  encode_kept(matrix_.scheme(), column_.data(), trial.values.data(),
+              zero_points_.empty() ? nullptr : zero_points_.data(),
+              kept_.empty() ? nullptr : kept_.data() + (block.begin + j) * matrix_.rows() + first_,
+              count_, codes_.data() + j * kStrip, rounded_.data() + j * kStrip);
   scaled_error(distance_.data() + j * kStrip, target_.data() + j * kStrip,
                rounded_.data() + j * kStrip, 1.0f, count_);
 }
@@ -150,12 +175,10 @@ void BlockSearch::nearest_plane(const ColumnBlock& block, const Trial& trial) {
   const int64_t size = block.size;
   for (int64_t i = size - 1; i >= 0; --i) {
     std::copy_n(target_.data() + i * kStrip, kStrip, column_.data());
-    const double pivot = block.factor[i * size + i];
-    for (int64_t k = i + 1; k < size; ++k) {
-      subtract_scaled(column_.data(), static_cast<float>(-block.factor[k * size + i] / pivot),
-                      distance_.data() + k * kStrip, count_);
-    }
-    round_column(i, trial);
+    const int64_t next = i + 1;
+    subtract_product(column_.data(), block.plane_shares.data() + i * size + next, size - next,
+                     distance_.data() + next * kStrip);
+    round_column(block, i, trial);
   }
 }
 
@@ -167,14 +190,12 @@ void BlockSearch::descend(const ColumnBlock& block, const Trial& trial) {
                  rounded_.data() + i * kStrip, 1.0f, count_);
   }
   for (int64_t i = 0; i < size; ++i) {
-    const float* h = block.hessian_as_float.data() + i * size;
     std::copy_n(target_.data() + i * kStrip, kStrip, column_.data());
-    for (int64_t k = 0; k < size; ++k) {
-      if (k != i && h[i] > 0) {
-        subtract_scaled(column_.data(), -h[k] / h[i], distance_.data() + k * kStrip, count_);
-      }
-    }
-    round_column(i, trial);
+    const float* shares = block.descent_shares.data() + i * size;
+    subtract_product(column_.data(), shares, i, distance_.data());
+    subtract_product(column_.data(), shares + i + 1, size - i - 1,
+                     distance_.data() + (i + 1) * kStrip);
+    round_column(block, i, trial);
   }
 }
 
@@ -184,10 +205,8 @@ void BlockSearch::keep_best(const ColumnBlock& block, const Trial& trial, bool f
   std::fill(loss_.begin(), loss_.end(), 0.0f);
   for (int64_t i = 0; i < size; ++i) {
     std::fill(column_.begin(), column_.end(), 0.0f);
-    for (int64_t k = 0; k < size; ++k) {
-      subtract_scaled(column_.data(), -block.hessian_as_float[i * size + k],
-                      distance_.data() + k * kStrip, count_);
-    }
+    subtract_product(column_.data(), block.negated_hessian.data() + i * size, size,
+                     distance_.data());
     for (int64_t r = 0; r < count_; ++r) loss_[r] += column_[r] * distance_[i * kStrip + r];
   }
   for (int64_t r = 0; r < count_; ++r) {
@@ -210,7 +229,7 @@ void BlockSearch::refit(const ColumnBlock& block) {
     for (int64_t i = 0; i < size; ++i) {
       double h_c = 0;
       for (int64_t k = 0; k < size; ++k)
-        h_c += static_cast<double>(block.hessian_as_float[i * size + k]) *
+        h_c -= static_cast<double>(block.negated_hessian[i * size + k]) *
                best_rounded_[k * kStrip + r];
       with_target += h_c * target_[i * kStrip + r];
       with_self += h_c * best_rounded_[i * kStrip + r];

@@ -13,9 +13,11 @@ namespace curvq::internal {
 // Columns [begin, begin + size), J, with what they need of H.
 struct ColumnBlock {
   int64_t begin = 0, size = 0;
-  std::vector<double> hessian;          // H_JJ, row-major
-  std::vector<double> factor;           // L of H_JJ (+ 1e-6 of the mean diagonal)
-  std::vector<float> hessian_as_float;  // H_JJ
+  std::vector<double> hessian;  // H_JJ, row-major
+  std::vector<double> factor;   // L of H_JJ (+ 1e-6 of the mean diagonal)
+  // [size, size] of a column i and another k, by which k's distance moves i's: -L_ki / L_ii with k
+  // > i, -H_ik / H_ii with k != i (0 where H_ii is), and -H_ik.
+  std::vector<float> plane_shares, descent_shares, negated_hessian;
 };
 
 // One block a group, or 64 columns where a scale has more than 256. h [cols, cols].
@@ -25,7 +27,9 @@ std::vector<ColumnBlock> make_column_blocks(const Scheme& scheme, const std::vec
 // For rows [first, first + kStrip) of a matrix, or those it has. Arrays are [column][kStrip].
 class BlockSearch {
  public:
-  BlockSearch(QuantizedMatrix& matrix, const ScaleCandidates& candidates, int64_t first);
+  //   kept  [cols, rows], 0: a value that stays zero; empty: none
+  BlockSearch(QuantizedMatrix& matrix, const ScaleCandidates& candidates,
+              const std::vector<uint8_t>& kept, int64_t first);
 
   // Tries for each row what refine() says, the target being t = q + shift H_JJ^-1.
   //   shift  [size][kStrip]
@@ -50,7 +54,7 @@ class BlockSearch {
 
   Trial trial_of(std::vector<StoredScale> scales) const;
   void prepare(const ColumnBlock& block, const double* shift);
-  void round_column(int64_t j, const Trial& trial);
+  void round_column(const ColumnBlock& block, int64_t j, const Trial& trial);
   void nearest_plane(const ColumnBlock& block, const Trial& trial);
   void descend(const ColumnBlock& block, const Trial& trial);
   void keep_best(const ColumnBlock& block, const Trial& trial, bool first);
@@ -58,6 +62,7 @@ class BlockSearch {
 
   QuantizedMatrix& matrix_;
   const ScaleCandidates& candidates_;
+  const std::vector<uint8_t>& kept_;
   int64_t first_, count_;
   // Of the block at hand.
   std::vector<float> present_, target_, rounded_, distance_, best_rounded_, column_;

@@ -15,11 +15,14 @@ struct LayerMoments {
   std::vector<float> held_out_hessian;  // [in, in] of the others; empty if there are none
   // See corrected_weight(); undefined where they are not wanted.
   torch::Tensor input_cross, residual_cross;
+  // [out, out], shrunk_factor() of the windows that rounding sees, and what the others' gradients
+  // give; undefined where they are not wanted.
+  torch::Tensor output_factor, held_out_factor;
 };
 
 struct MomentsWanted {
-  int64_t held_out = 0;    // windows, the last ones
-  torch::Tensor energies;  // [n * t] for mixed_weights(); undefined: all tokens alike
+  int64_t held_out = 0;         // windows, the last ones
+  torch::Tensor energies = {};  // [n * t] for mixed_weights(); undefined: all tokens alike
   bool residual_cross = false;
 };
 

@@ -10,16 +10,6 @@
 namespace curvq {
 namespace {
 
-void require_match(const std::string& what, const std::string& pattern,
-                   const std::vector<LayerShape>& layers) {
-  for (const LayerShape& layer : layers) {
-    if (pattern_matches(pattern, layer.name)) return;
-  }
-  throw UsageError(what + " '" + pattern + "' matches none of the " +
-                   std::to_string(layers.size()) + " linear layers; the first is " +
-                   layers.front().name + ", the last " + layers.back().name);
-}
-
 std::string dividing_groups(int64_t cols) {
   std::string out;
   for (int64_t group : {16, 32, 64, 128, 256}) {
@@ -83,6 +73,16 @@ SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
   scheme.validate();
   rule.scheme = scheme;
   return rule;
+}
+
+void require_match(const std::string& option, const std::string& pattern,
+                   const std::vector<LayerShape>& layers) {
+  for (const LayerShape& layer : layers) {
+    if (pattern_matches(pattern, layer.name)) return;
+  }
+  throw UsageError(option + " '" + pattern + "' matches none of the " +
+                   std::to_string(layers.size()) + " linear layers; the first is " +
+                   layers.front().name + ", the last " + layers.back().name);
 }
 
 std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,

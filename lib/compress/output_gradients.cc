@@ -29,29 +29,36 @@ torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hi
   return gradient;
 }
 
-// Returns the gradient in x from that in the block's output; in_outputs[slot] [tokens of x, out]
-// become those in the linear layers' outputs.
+// Sets gradients[slot], those in the outputs of the block's linear layers, and returns the gradient
+// in x from that in the block's output.
 torch::Tensor backward(const DecoderBlock& block, const torch::Tensor& x,
-                       const torch::Tensor& gradient, std::vector<torch::Tensor>& in_outputs) {
+                       const torch::Tensor& gradient, std::vector<torch::Tensor>& gradients) {
   const BlockGraph graph = block_graph(block, x);
   std::vector<torch::Tensor> wanted = {graph.x};
   wanted.insert(wanted.end(), graph.outputs.begin(), graph.outputs.end());
-  const auto gradients = torch::autograd::grad({graph.out}, wanted, {gradient});
-  in_outputs.clear();
-  for (size_t i = 1; i < gradients.size(); ++i)
-    in_outputs.push_back(gradients[i].flatten(0, 1).contiguous());
-  return gradients[0];
+  gradients = torch::autograd::grad({graph.out}, wanted, {gradient});
+  const torch::Tensor of_input = gradients.front();
+  gradients.erase(gradients.begin());
+  return of_input;
+}
+
+// The share of begin, ..., end - 1, at least one if there are any, evenly spread.
+std::vector<int64_t> spread(int64_t begin, int64_t end, double share) {
+  const int64_t all = end - begin;
+  if (all == 0) return {};
+  const int64_t count = std::clamp<int64_t>(std::llround(share * static_cast<double>(all)), 1, all);
+  std::vector<int64_t> chosen;
+  for (int64_t i = 0; i < count; ++i) chosen.push_back(begin + i * all / count);
+  return chosen;
 }
 
 }  // namespace
 
-std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& model,
-                                                           const torch::Tensor& ids, uint64_t seed,
-                                                           int64_t held_out, ScratchFile* factors) {
+void visit_output_gradients(const DecoderModel& model, const torch::Tensor& ids, uint64_t seed,
+                            const GradientVisitor& visit) {
   const int64_t layers = model.config().num_layers, windows = ids.size(0), length = ids.size(1);
   const int64_t chunk = std::max<int64_t>(1, kChunkTokens / length);
   torch::Generator generator = at::detail::createCPUGenerator(seed);
-  std::vector<std::vector<OutputGradients>> result(layers);
   Progress progress("weighing tokens", (windows + chunk - 1) / chunk * layers);
   for (int64_t first = 0; first < windows; first += chunk) {
     const int64_t count = std::min(chunk, windows - first);
@@ -67,39 +74,63 @@ std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& m
     }
     torch::Tensor gradient = stream_gradient(model, x, generator);
     for (int64_t layer = layers - 1; layer >= 0; --layer) {
-      std::vector<torch::Tensor> of_chunk;
-      gradient = backward(model.load_block(layer), inputs.back(), gradient, of_chunk);
+      const DecoderBlock block = model.load_block(layer);
+      std::vector<torch::Tensor> gradients;
+      gradient = backward(block, inputs.back(), gradient, gradients);
+      visit(layer, first * length, block, inputs.back(), gradients);
       inputs.pop_back();
       model.release_block(layer);
-      result[layer].resize(of_chunk.size());
-      for (size_t i = 0; i < of_chunk.size(); ++i) {
-        const torch::Tensor& g = of_chunk[i];
-        OutputGradients& of = result[layer][i];
-        const int64_t rows = g.size(1);
-        if (!of.energies.defined()) {
-          of.energies = torch::empty({windows * length});
-          if (factors != nullptr) of.factor = factors->zeros(rows, rows);
-          if (factors != nullptr && held_out > 0) of.held_out = factors->zeros(rows, rows);
-        }
-        of.energies.narrow(0, first * length, count * length).copy_(g.square().sum(-1));
-        if (factors == nullptr) continue;
-        const int64_t seen = std::clamp<int64_t>(windows - held_out - first, 0, count) * length;
-        const auto add = [&](torch::Tensor& factor, int64_t begin, int64_t tokens, int64_t all) {
-          if (tokens == 0) return;
-          accumulate_gram_int16(g.data_ptr<float>() + begin * rows, tokens, rows, rows,
-                                1.0f / static_cast<float>(all * length), factor.data_ptr<float>());
-        };
-        add(of.factor, 0, seen, windows - held_out);
-        add(of.held_out, seen, count * length - seen, held_out);
-        for (const torch::Tensor& factor : {of.factor, of.held_out}) {
-          if (!factor.defined()) continue;
-          if (first + count == windows) mirror_lower(factor.data_ptr<float>(), rows);
-          ScratchFile::put_away(factor);
-        }
-      }
       progress.advance(1, "");
     }
   }
+}
+
+std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& model,
+                                                           const torch::Tensor& ids,
+                                                           const GradientOptions& options,
+                                                           ScratchFile* factors) {
+  const int64_t windows = ids.size(0), length = ids.size(1);
+  std::vector<int64_t> chosen = spread(0, windows - options.held_out, options.share);
+  const int64_t seen = static_cast<int64_t>(chosen.size()) * length;
+  for (int64_t window : spread(windows - options.held_out, windows, options.share))
+    chosen.push_back(window);
+  const int64_t tokens = static_cast<int64_t>(chosen.size()) * length;
+  std::vector<std::vector<OutputGradients>> result(model.config().num_layers);
+  const auto visit = [&](int64_t layer, int64_t first, const DecoderBlock&, const torch::Tensor&,
+                         const std::vector<torch::Tensor>& gradients) {
+    result[layer].resize(gradients.size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const torch::Tensor g = gradients[i].flatten(0, 1).contiguous();
+      OutputGradients& of = result[layer][i];
+      const int64_t count = g.size(0), rows = g.size(1);
+      if (!of.energies.defined()) {
+        of.energies = torch::zeros({windows * length});
+        of.samples = seen;
+        if (factors != nullptr) of.factor = factors->zeros(rows, rows);
+        if (factors != nullptr && options.held_out > 0) of.held_out = factors->zeros(rows, rows);
+      }
+      const torch::Tensor energies = g.square().sum(-1);
+      for (int64_t i = 0; i < count; i += length) {
+        of.energies.narrow(0, chosen[(first + i) / length] * length, length)
+            .copy_(energies.narrow(0, i, length));
+      }
+      if (factors == nullptr) continue;
+      const int64_t of_seen = std::clamp<int64_t>(seen - first, 0, count);
+      const auto add = [&](torch::Tensor& factor, int64_t begin, int64_t part, int64_t all) {
+        if (part == 0) return;
+        accumulate_gram_int16(g.data_ptr<float>() + begin * rows, part, rows, rows,
+                              1.0f / static_cast<float>(all), factor.data_ptr<float>());
+      };
+      add(of.factor, 0, of_seen, seen);
+      add(of.held_out, of_seen, count - of_seen, tokens - seen);
+      for (const torch::Tensor& factor : {of.factor, of.held_out}) {
+        if (!factor.defined()) continue;
+        if (first + count == tokens) mirror_lower(factor.data_ptr<float>(), rows);
+        ScratchFile::put_away(factor);
+      }
+    }
+  };
+  visit_output_gradients(model, ids.index_select(0, torch::tensor(chosen)), options.seed, visit);
   return result;
 }
 

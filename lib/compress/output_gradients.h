@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "compress/scratch_file.h"
@@ -12,23 +13,44 @@
 
 namespace curvq::internal {
 
-// Of a linear layer: g_t is the gradient in its output at token t of the summed negative log
-// likelihood, labels drawn from the model's own softmax, one a position, so that E[g g^T] is the
-// output factor of the Fisher matrix, the Hessian of KL(model || .).
+// Gradients of a chunk of tokens in a block: `first`, the number of its first token; x [n, t,
+// hidden], the block's input; gradients [n, t, out] in the outputs of its linear layers, in the
+// order of block_linears().
+using GradientVisitor =
+    std::function<void(int64_t layer, int64_t first, const DecoderBlock& block,
+                       const torch::Tensor& x, const std::vector<torch::Tensor>& gradients)>;
+
+// Visits all blocks and all tokens. The gradients are those of the summed negative log likelihood,
+// labels drawn from the model's own softmax, one a position, so that E[g g^T] is the output factor
+// of the Fisher matrix, the Hessian of KL(model || .).
+//   ids [n, t] int64
+// Goes a few windows at a time forward, keeping each block's input, and back block by block; only
+// one block's weights are in memory. Costs three forward passes. Same seed, same result.
+void visit_output_gradients(const DecoderModel& model, const torch::Tensor& ids, uint64_t seed,
+                            const GradientVisitor& visit);
+
+// Of a linear layer, g_t its gradient at token t as above.
 struct OutputGradients {
-  torch::Tensor energies;  // [n * t] float32: |g_t|^2
+  torch::Tensor energies;  // [n * t] float32: |g_t|^2, 0 in windows that did not go backwards
   torch::Tensor factor;    // [out, out] float32: the mean of g g^T; undefined where not wanted
   torch::Tensor held_out;  // the same of the held-out windows; undefined if there are none
+  int64_t samples = 0;     // gradients that `factor` is the mean of
+};
+
+struct GradientOptions {
+  uint64_t seed = 0;     // of the labels
+  int64_t held_out = 0;  // windows, the last ones, that do not enter `factor`
+  double share = 1;      // of the windows that go backwards, above 0; of both kinds at least one
 };
 
 // For [layer][linear, in the order of block_linears()].
-//   ids [n, t] int64, of which the last `held_out` do not enter `factor`
-// Goes a few windows at a time forward, keeping each block's input, and back block by block; only
-// one block's weights and factors are in memory; `factors` holds the others, and null means that
-// none are wanted. Costs three forward passes. Same seed, same result.
+//   ids [n, t] int64
+// Only one block's factors are in memory; `factors` holds the others, and null means that none are
+// wanted.
 std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& model,
-                                                           const torch::Tensor& ids, uint64_t seed,
-                                                           int64_t held_out, ScratchFile* factors);
+                                                           const torch::Tensor& ids,
+                                                           const GradientOptions& options,
+                                                           ScratchFile* factors);
 
 // The factor of an estimate from `samples` gradients, drawn towards the identity where they are
 // few: (1 - rho) G / mean(diag G) + rho I with rho = 10 R / (10 R + samples), R = rows of G. Noise

@@ -127,7 +127,8 @@ void copy_other_files(const std::string& source, const std::string& target) {
     }
     const bool index = name.size() > 11 && name.compare(name.size() - 11, 11, ".index.json") == 0;
     if (kWeights.count(it->path().extension().string()) > 0 || index || relative == "config.json" ||
-        relative == "quantization_report.json" || name[0] == '.') {
+        relative == "quantization_report.json" || relative == "pruning_report.json" ||
+        name[0] == '.') {
       continue;
     }
     fs::create_directories(fs::path(target) / relative.parent_path(), error);

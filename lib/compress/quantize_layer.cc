@@ -1,5 +1,7 @@
 #include <chrono>
 
+#include "compress/layer_error.h"
+#include "curvq/compress/prune_model.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -8,46 +10,37 @@
 namespace curvq {
 namespace {
 
-double sum_of_squares(const float* values, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
-  return sum;
-}
-
-std::vector<float> error_of(const LayerProblem& problem, const QuantizedMatrix& matrix) {
-  std::vector<float> error(problem.rows * problem.cols);
-  dequantize(matrix, error.data());
-  for (size_t i = 0; i < error.size(); ++i) error[i] = problem.weight[i] - error[i];
-  return error;
-}
-
 void set_relative_errors(const LayerProblem& problem, const QuantizedMatrix& rtn,
                          const QuantizedMatrix* chosen, LayerResult& result) {
-  const std::vector<float> rtn_error = error_of(problem, rtn);
-  const std::vector<float> error = chosen ? error_of(problem, *chosen) : std::vector<float>();
-  const auto trace = [&](const float* d, bool cancels) {
-    return quadratic_trace(d, problem.rows, problem.hessian, problem.cols, cancels);
-  };
-  const int64_t count = problem.rows * problem.cols;
-  double whole = problem.hessian ? trace(problem.weight, false) : 0.0, of_rtn, of_chosen;
-  if (whole > 0) {
-    of_rtn = trace(rtn_error.data(), false);
-    of_chosen = chosen ? trace(error.data(), true) : of_rtn;
-  } else {
-    whole = sum_of_squares(problem.weight, count);
-    of_rtn = sum_of_squares(rtn_error.data(), count);
-    of_chosen = chosen ? sum_of_squares(error.data(), count) : of_rtn;
-  }
-  if (whole == 0) whole = 1;  // a weight of zeros has no error
-  result.rtn_relative_error = of_rtn / whole;
-  result.relative_error = of_chosen / whole;
+  const internal::LayerError error(problem.weight, problem.rows, problem.cols, problem.hessian);
+  std::vector<float> values(problem.rows * problem.cols);
+  dequantize(rtn, values.data());
+  result.relative_error = result.rtn_relative_error = error.of(values.data(), false);
+  if (chosen == nullptr) return;
+  dequantize(*chosen, values.data());
+  result.relative_error = error.of(values.data(), true);
+}
+
+PrunedMatrix prune_first(const LayerProblem& problem, const PruneOptions& options,
+                         LayerResult& result) {
+  PruneProblem pruning;
+  pruning.name = problem.name;
+  pruning.weight = problem.weight;
+  pruning.rows = problem.rows;
+  pruning.cols = problem.cols;
+  pruning.hessian = problem.hessian;
+  PrunedLayer layer;
+  PrunedMatrix matrix = prune_layer(pruning, options, DType::kF32, layer);
+  result.sparsity = layer.sparsity;
+  result.pruned_relative_error = layer.relative_error;
+  return matrix;
 }
 
 // Sweeps from `gptq` on, with G, then with ever less of it, until held-out tokens see less error
 // than before; keeps what they like best.
 QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatrix& rtn,
                                const QuantizedMatrix& gptq, const RefineOptions& options,
-                               LayerResult& result) {
+                               const uint8_t* mask, LayerResult& result) {
   const int64_t rows = problem.rows;
   const auto trace = [&](const float* d) {
     return kronecker_trace(d, rows, problem.held_out_factor, problem.held_out_hessian,
@@ -55,7 +48,10 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
   };
   const double whole = trace(problem.weight);
   const auto error = [&](const QuantizedMatrix& matrix) {
-    return trace(error_of(problem, matrix).data()) / (whole > 0 ? whole : 1);
+    std::vector<float> d(rows * problem.cols);
+    dequantize(matrix, d.data());
+    for (size_t i = 0; i < d.size(); ++i) d[i] = problem.weight[i] - d[i];
+    return trace(d.data()) / (whole > 0 ? whole : 1);
   };
   HeldOutErrors errors{error(rtn), error(gptq), 0};
   QuantizedMatrix kept = gptq;
@@ -68,7 +64,7 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
     }
     QuantizedMatrix trial = gptq;
     refine(problem.weight, problem.hessian, towards_identity < 1 ? factor.data() : nullptr, trial,
-           options);
+           options, mask);
     const double of_trial = error(trial);
     if (!(of_trial < errors.gptq)) continue;
     kept = std::move(trial);
@@ -92,7 +88,7 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
 }  // namespace
 
 QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOptions& options,
-                               LayerResult& result) {
+                               LayerResult& result, std::vector<uint8_t>* mask) {
   const auto start = std::chrono::steady_clock::now();
   result.name = problem.name;
   result.scheme = problem.scheme.describe();
@@ -107,9 +103,16 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
       throw NumericalError(text.rfind(problem.name, 0) == 0 ? text : problem.name + ": " + text);
     }
   };
+  // What is rounded, and which of it stays: of a layer that is not pruned, all.
+  PrunedMatrix pruned;
+  const float* weight = problem.weight;
+  if (options.prune) {
+    pruned = prune_first(problem, *options.prune, result);
+    weight = pruned.weight.data();
+  }
+  const uint8_t* kept = options.prune ? pruned.mask.data() : nullptr;
   QuantizedMatrix matrix = named([&] {
-    return quantize_rtn(problem.weight, problem.rows, problem.cols, problem.scheme,
-                        problem.tensor_amax);
+    return quantize_rtn(weight, problem.rows, problem.cols, problem.scheme, problem.tensor_amax);
   });
   if (options.method == Method::kRtn) {
     set_relative_errors(problem, matrix, nullptr, result);
@@ -117,7 +120,7 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
     if (problem.hessian == nullptr)
       throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
     GptqResult solved =
-        gptq(problem.weight, problem.hessian, matrix.grid, options.gptq, problem.name);
+        gptq(weight, problem.hessian, matrix.grid, options.gptq, problem.name, kept);
     result.damping = solved.damping;
     result.dead_inputs = solved.dead_inputs;
     if (solved.all_dead) {
@@ -128,17 +131,19 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
       log_warning(problem.name + ": " + result.note);
     }
     if (options.refine.sweeps > 0 && !solved.all_dead && problem.held_out_hessian != nullptr) {
-      solved.matrix = named(
-          [&] { return refine_guarded(problem, matrix, solved.matrix, options.refine, result); });
+      solved.matrix = named([&] {
+        return refine_guarded(problem, matrix, solved.matrix, options.refine, kept, result);
+      });
     } else if (options.refine.sweeps > 0 && !solved.all_dead) {
       named([&] {
         return refine(problem.weight, problem.hessian, problem.output_factor, solved.matrix,
-                      options.refine);
+                      options.refine, kept);
       });
     }
     set_relative_errors(problem, matrix, &solved.matrix, result);
     matrix = std::move(solved.matrix);
   }
+  if (mask != nullptr) *mask = std::move(pruned.mask);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return matrix;
 }

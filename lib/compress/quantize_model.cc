@@ -1,29 +1,23 @@
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
-#include "compress/block_activations.h"
+#include "compress/block_pass.h"
 #include "compress/layer_hessians.h"
-#include "compress/layer_moments.h"
-#include "compress/output_gradients.h"
+#include "compress/model_output.h"
 #include "compress/output_plan.h"
-#include "compress/output_target.h"
-#include "compress/scratch_file.h"
+#include "curvq/compress/mask_file.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
-#include "curvq/core/progress.h"
-#include "curvq/io/atomic_output.h"
 #include "curvq/kernels/gemm.h"
 #include "curvq/nn/decoder.h"
 
 namespace curvq {
 namespace {
 
-using internal::BlockActivations;
 using internal::LayerMoments;
 
 using Clock = std::chrono::steady_clock;
@@ -32,44 +26,31 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-torch::Tensor window_ids(const TokenWindows& windows) {
-  torch::Tensor ids = torch::empty({windows.num_windows, windows.length}, torch::kInt64);
-  int64_t* out = ids.data_ptr<int64_t>();
-  for (size_t i = 0; i < windows.ids.size(); ++i) out[i] = windows.ids[i];
-  return ids;
-}
-
 class ModelQuantizer {
  public:
   ModelQuantizer(const std::string& directory, const TokenWindows* calibration,
                  const QuantizeOptions& options, const std::string& stats)
-      : directory_(directory),
-        calibration_(calibration),
-        options_(options),
-        model_(directory, Engine::kDequantized) {
+      : directory_(directory), options_(options), model_(directory, Engine::kDequantized) {
     if (model_.quantization()) {
       throw UnsupportedError(directory + ": already quantized; start from the original model");
     }
-    std::vector<LayerShape> shapes;
-    for (int64_t i = 0; i < model_.config().num_layers; ++i) {
-      for (const auto& group : block_linears(model_.config(), i)) {
-        for (const LinearInfo& linear : group) {
-          shapes.push_back({linear.name, linear.out_features, linear.in_features,
-                            model_.checkpoint().at(linear.name + ".weight").dtype});
-        }
-      }
-    }
-    plan_ = plan_layers(shapes, options.plan);
+    internal::check_target(directory, options.out, options.overwrite);
+    if (!stats.empty()) stats_.emplace(stats);
+    set_pass(calibration);
+    plan_ = plan_layers(internal::linear_shapes(model_), options.plan);
     output_ = plan_output(model_.checkpoint(), plan_);
     for (const PlannedLayer& layer : plan_) by_name_[layer.name] = &layer;
     report_.original_bytes = output_.original_bytes;
     report_.stored_bytes = output_.stored_bytes;
     report_.predicted_peak_bytes = predicted_peak();
+    std::vector<LayerShape> quantized;
     for (const PlannedLayer& layer : plan_) {
       if (!layer.scheme) {
         report_.kept.push_back(layer);
         continue;
       }
+      quantized.push_back(layer);
+      if (options.prune) options.prune->pattern.require_fit(layer.name, layer.cols);
       report_.quantized_weights += layer.rows * layer.cols;
       report_.quantized_bytes += layer.scheme->stored_bytes(layer.rows, layer.cols);
       if (options.dry_run) {
@@ -83,103 +64,66 @@ class ModelQuantizer {
         report_.layers.push_back(result);
       }
     }
-    if (!stats.empty()) stats_.emplace(stats);
-    if (calibration_ != nullptr) {
-      report_.calibration_tokens = calibration_->num_windows * calibration_->length;
-      if (options.held_out > 0 && calibration_->num_windows > 1) {
-        const double share = options.held_out * static_cast<double>(calibration_->num_windows);
-        held_out_ = std::clamp<int64_t>(std::llround(share), 1, calibration_->num_windows - 1);
-      }
+    if (calibration != nullptr)
+      report_.calibration_tokens = calibration->num_windows * calibration->length;
+    if (stats_) check_stats(calibration);
+    if (options.uses_hessians() && calibration == nullptr && !stats_) {
+      throw UsageError(std::string(options.method == Method::kGptq ? "gptq" : "pruning") +
+                       " needs calibration data, by --calibration, or a statistics file, by "
+                       "--stats");
     }
-    check_inputs();
-    warn_of_few_tokens();
+    internal::check_pass(model_, pass_, quantized, report_.predicted_peak_bytes,
+                         options.max_memory_bytes);
   }
 
   QuantizeReport run(const ReportWriter& write_report) {
     if (options_.dry_run) return report_;
     const Clock::time_point start = Clock::now();
     amax_ = scan_weights(model_.checkpoint(), plan_);
-    AtomicOutput output(options_.out, AtomicOutput::Kind::kDirectory, options_.overwrite);
-    require_disk_space(output.path(), output_.stored_bytes + (int64_t{16} << 20));
-    CheckpointWriter writer(output.path(), output_.tensors, options_.max_shard_bytes);
-    for (const TensorView* tensor : output_.copied) {
-      writer.write(tensor->name, tensor->data, tensor->num_bytes());
-      model_.checkpoint().release(*tensor);
+    internal::ModelOutput output(options_.out, options_.overwrite, model_.checkpoint(), output_,
+                                 options_.max_shard_bytes, mask_bytes(mask_shapes()));
+    if (options_.prune) {
+      masks_ = std::make_unique<MaskWriter>(output.path() + "/" + kMaskFile, mask_shapes());
     }
-    quantize_blocks(writer, output.path());
-    writer.finish();
-    copy_other_files(directory_, output.path());
-    write_config(output.path() + "/config.json");
+    pass_.scratch = output.path();
+    report_.capture_seconds = internal::compress_blocks(
+        model_, pass_,
+        [&](const std::string& name) { return by_name_.at(name)->scheme.has_value(); },
+        [&](Linear& linear, const LayerMoments& moments) {
+          quantize_linear(linear, moments, output.weights());
+        });
+    if (masks_) masks_->finish();
+    output.finish(new_config());
     report_.total_seconds = seconds_since(start);
-    write_file(output.path() + "/quantization_report.json", write_report(report_));
+    write_file(
+        output.path() + (options_.prune ? "/pruning_report.json" : "/quantization_report.json"),
+        write_report(report_));
     output.commit();
     return report_;
   }
 
  private:
-  // What --overwrite may take: an earlier result, never the original or anything else.
-  void check_target() const {
-    namespace fs = std::filesystem;
-    if (options_.out.empty()) return;  // a dry run
-    const std::string model = fs::weakly_canonical(directory_).string() + "/";
-    const std::string out = fs::weakly_canonical(options_.out).string() + "/";
-    if (model.starts_with(out) || out.starts_with(model)) {
-      throw UsageError(options_.out + ": is, holds or lies in the original model " + directory_ +
-                       "; write to another directory");
-    }
-    if (options_.overwrite && fs::is_directory(options_.out) && !fs::is_empty(options_.out) &&
-        !fs::exists(options_.out + "/quantization_report.json")) {
-      throw UsageError(options_.out +
-                       ": was not written by curvq (it has no quantization_report.json), so it is "
-                       "not overwritten; remove it or write to another directory");
-    }
+  void set_pass(const TokenWindows* calibration) {
+    pass_.capture = options_;
+    pass_.damping = options_.gptq.damping;
+    pass_.label = "quantizing";
+    pass_.output_factors = options_.output_factor;
+    if (!options_.uses_hessians()) return;
+    if (stats_) pass_.stats = &*stats_;
+    pass_.calibration = calibration;
+    if (calibration != nullptr)
+      pass_.held_out = options_.held_out_windows(calibration->num_windows);
   }
 
-  void check_inputs() const {
-    check_target();
-    if (stats_) {
-      check_stats();
-    } else if (options_.method == Method::kGptq && calibration_ == nullptr) {
-      throw UsageError(
-          "gptq needs calibration data, by --calibration, or a statistics file, by --stats");
-    }
-    if (calibration_ != nullptr && calibration_->length > model_.config().max_positions) {
-      throw UsageError(
-          format("%s: windows of %lld tokens exceed the model's %lld positions; set --max-length",
-                 calibration_->origin.c_str(), static_cast<long long>(calibration_->length),
-                 static_cast<long long>(model_.config().max_positions)));
-    }
-    if (options_.max_memory_bytes > 0 && report_.predicted_peak_bytes > options_.max_memory_bytes) {
-      throw ResourceError(
-          format("about %.2f MiB of tensors would be in memory, --max-memory allows %.2f MiB; %s",
-                 report_.predicted_peak_bytes / 1048576.0, options_.max_memory_bytes / 1048576.0,
-                 options_.method == Method::kGptq ? "use fewer or shorter calibration windows"
-                                                  : "the weights of a decoder block need as much"));
-    }
-  }
-
-  void warn_of_few_tokens() const {
-    if (options_.method != Method::kGptq) return;
-    for (const PlannedLayer& layer : plan_) {
-      if (!layer.scheme || layer.cols <= report_.calibration_tokens) continue;
-      log_warning(
-          format("%lld calibration tokens are fewer than the %lld inputs of %s: most "
-                 "directions are never seen; use more text",
-                 static_cast<long long>(report_.calibration_tokens),
-                 static_cast<long long>(layer.cols), layer.name.c_str()));
-      return;
-    }
-  }
-
-  void check_stats() const {
-    if (calibration_ != nullptr)
+  void check_stats(const TokenWindows* calibration) const {
+    if (calibration != nullptr)
       throw UsageError("statistics stand for calibration data; give one of them");
     if (options_.capture != Capture::kFloat || options_.token_weights || options_.held_out > 0) {
       throw UsageError(
           "statistics are of the original model's activations: they need capture float, and have "
           "neither token weights nor held-out windows");
     }
-    if (options_.method == Method::kGptq) stats_->require(plan_, options_.output_factor);
+    if (options_.uses_hessians()) stats_->require(plan_, options_.output_factor);
     if (stats_->names_model()) {
       stats_->require_model(directory_, model_.checkpoint().content_hash());
     } else {
@@ -187,130 +131,24 @@ class ModelQuantizer {
     }
   }
 
-  // Float weights of one block, twice while a layer is replaced; activations; Hessian and factors.
+  // The pass's, and a layer's weight in its forms while it is replaced.
   int64_t predicted_peak() const {
-    const DecoderConfig& c = model_.config();
-    int64_t weights = 0, largest = 0, features = c.hidden_size, rows = 0;
-    for (const auto& group : block_linears(c, 0)) {
-      for (const LinearInfo& linear : group) {
-        weights += linear.in_features * linear.out_features;
-        largest = std::max(largest, linear.in_features * linear.out_features);
-        features = std::max(features, linear.in_features);
-        rows = std::max(rows, linear.out_features);
-      }
-    }
-    int64_t floats = weights + 8 * largest;
-    if (options_.method == Method::kGptq) {
-      const int64_t tokens = calibration_ ? calibration_->num_windows * calibration_->length : 0;
-      const int64_t streams = corrects() ? 2 : 1;
-      floats += streams * tokens * (2 * c.hidden_size + features) + 5 * features * features;
-      // float64 of a corrected weight and its factor
-      if (corrects()) floats += 8 * features * features + 4 * largest;
-      // G twice, one of it in float64, and float64 of D, its transpose and G D
-      if (options_.output_factor) floats += 4 * rows * rows + 6 * largest;
-    }
-    return 4 * floats;
+    int64_t largest = 0;
+    for (const PlannedLayer& layer : plan_) largest = std::max(largest, layer.rows * layer.cols);
+    return 4 * (internal::pass_floats(model_.config(), pass_) + 8 * largest);
   }
 
-  void quantize_blocks(CheckpointWriter& writer, const std::string& directory) {
-    const bool capture = options_.method == Method::kGptq && !stats_;
-    std::vector<std::vector<internal::OutputGradients>> gradients;
-    if (capture && (options_.token_weights || options_.output_factor)) {
-      const Clock::time_point start = Clock::now();
-      std::optional<internal::ScratchFile> factors;
-      if (options_.output_factor) factors.emplace(directory, factor_bytes());
-      gradients = internal::output_gradients(model_, window_ids(*calibration_), options_.seed,
-                                             held_out_, factors ? &*factors : nullptr);
-      report_.capture_seconds += seconds_since(start);
+  // Of the layers that are pruned: those that are quantized.
+  std::vector<MaskShape> mask_shapes() const {
+    std::vector<MaskShape> shapes;
+    for (const PlannedLayer& layer : plan_) {
+      if (options_.prune && layer.scheme) shapes.push_back({layer.name, layer.rows, layer.cols});
     }
-    torch::NoGradGuard no_grad;
-    std::unique_ptr<BlockActivations> activations, originals;
-    if (capture) {
-      activations = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)),
-                                                       options_.calibration_activations());
-    }
-    if (corrects()) {
-      originals = std::make_unique<BlockActivations>(model_.embed(window_ids(*calibration_)),
-                                                     Activations::kFloat32);
-    }
-    Progress progress("quantizing", static_cast<int64_t>(plan_.size()));
-    for (int64_t layer = 0; layer < model_.config().num_layers; ++layer) {
-      DecoderBlock block = model_.load_block(layer);
-      const DecoderBlock original = block;  // shares the tensors
-      const auto groups = block.linears();
-      size_t slot = 0;
-      for (size_t group = 0; group < groups.size(); ++group) {
-        const Clock::time_point start = Clock::now();
-        if (capture) activations->advance(block, group);
-        if (originals) originals->advance(original, group);
-        report_.capture_seconds += seconds_since(start);
-        LayerMoments moments;  // shared by the group unless each layer weighs tokens in its own way
-        for (Linear* linear : groups[group]) {
-          if (capture && by_name_.at(linear->info.name)->scheme) {
-            const Clock::time_point moments_start = Clock::now();
-            if (moments.hessian.empty() || options_.token_weights) {
-              internal::MomentsWanted wanted{.held_out = held_out_};
-              if (options_.token_weights) wanted.energies = gradients[layer][slot].energies;
-              wanted.residual_cross = group % 2 == 1 && options_.residual_correction > 0;
-              moments =
-                  internal::layer_moments(linear->info.name, *activations, originals.get(), wanted);
-            }
-            if (originals) correct(*linear, moments);
-            report_.capture_seconds += seconds_since(moments_start);
-          }
-          internal::OutputGradients output;
-          if (capture && options_.output_factor) {
-            std::swap(output, gradients[layer][slot]);
-            output.factor = internal::shrunk_factor(output.factor, seen() * calibration_->length);
-          }
-          if (stats_ && options_.method == Method::kGptq &&
-              by_name_.at(linear->info.name)->scheme) {
-            const LinearInfo& info = linear->info;
-            moments.hessian = stats_->read(info.name, info.in_features);
-            if (options_.output_factor)
-              output.factor = stats_->read_output_factor(info.name, info.out_features);
-          }
-          quantize_linear(*linear, moments, output, writer);
-          progress.advance(1, linear->info.name);
-          ++slot;
-        }
-      }
-      if (capture && layer + 1 < model_.config().num_layers) {
-        const Clock::time_point start = Clock::now();
-        activations->finish(block);
-        if (originals) originals->finish(original);
-        report_.capture_seconds += seconds_since(start);
-      }
-      model_.release_block(layer);
-    }
+    return shapes;
   }
 
-  int64_t factor_bytes() const {
-    int64_t bytes = 0;
-    for (const PlannedLayer& layer : plan_) bytes += 4 * layer.rows * layer.rows;
-    return held_out_ > 0 ? 2 * bytes : bytes;
-  }
-
-  // Calibration windows that rounding sees; the last held_out_ only judge it.
-  int64_t seen() const { return calibration_->num_windows - held_out_; }
-
-  bool corrects() const {
-    return options_.input_correction > 0 || options_.residual_correction > 0;
-  }
-
-  // Moves the layer's weight towards the float layer's outputs.
-  void correct(Linear& linear, LayerMoments& moments) const {
-    const int64_t k = linear.info.in_features;
-    linear.weight = internal::corrected_weight(
-        linear.weight, torch::from_blob(moments.hessian.data(), {k, k}), moments.input_cross,
-        moments.residual_cross, options_.input_correction, options_.residual_correction,
-        std::max(options_.gptq.damping, 1e-3));
-  }
-
-  void quantize_linear(Linear& linear, const LayerMoments& moments,
-                       const internal::OutputGradients& output, CheckpointWriter& writer) {
+  void quantize_linear(Linear& linear, const LayerMoments& moments, CheckpointWriter& writer) {
     const PlannedLayer& planned = *by_name_.at(linear.info.name);
-    if (!planned.scheme) return;
     LayerProblem problem;
     problem.name = planned.name;
     problem.weight = linear.weight.data_ptr<float>();
@@ -321,16 +159,18 @@ class ModelQuantizer {
       return tensor.defined() ? tensor.data_ptr<float>() : nullptr;
     };
     problem.hessian = data(moments.hessian);
-    problem.output_factor = tensor_data(output.factor);
+    problem.output_factor = tensor_data(moments.output_factor);
     problem.held_out_hessian = data(moments.held_out_hessian);
-    problem.held_out_factor = tensor_data(output.held_out);
+    problem.held_out_factor = tensor_data(moments.held_out_factor);
     problem.scheme = *planned.scheme;
     problem.tensor_amax = amax_.at(fused_group_key(planned.name));
     LayerResult result;
-    QuantizedMatrix matrix = quantize_layer(problem, options_, result);
+    std::vector<uint8_t> mask;
+    QuantizedMatrix matrix = quantize_layer(problem, options_, result, &mask);
+    if (masks_) masks_->write({planned.name, planned.rows, planned.cols}, mask);
     for (const TensorData& tensor : compressed_tensors_pack(planned.name, matrix))
       writer.write(tensor);
-    if (options_.capture == Capture::kSequential) use(linear, std::move(matrix));
+    use(linear, std::move(matrix));
     report_.solve_seconds += result.seconds;
     report_.layers.push_back(std::move(result));
   }
@@ -347,22 +187,22 @@ class ModelQuantizer {
     linear.weight = torch::Tensor();
   }
 
-  void write_config(const std::string& path) const {
+  OrderedJson new_config() const {
     OrderedJson config = OrderedJson::parse(read_file(directory_ + "/config.json"));
     config["quantization_config"] = to_json(describe_plan(plan_, {"lm_head"}));
-    write_file(path, dump_json(config));
+    return config;
   }
 
   std::string directory_;
-  const TokenWindows* calibration_;
   const QuantizeOptions& options_;
   std::optional<internal::LayerHessians> stats_;
   DecoderModel model_;
+  internal::PassOptions pass_;
   std::vector<PlannedLayer> plan_;
   OutputPlan output_;
   std::map<std::string, const PlannedLayer*> by_name_;
   std::map<std::string, float> amax_;
-  int64_t held_out_ = 0;  // windows
+  std::unique_ptr<MaskWriter> masks_;
   QuantizeReport report_;
 };
 

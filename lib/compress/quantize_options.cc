@@ -1,4 +1,5 @@
-#include <utility>
+#include <algorithm>
+#include <cmath>
 
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
@@ -6,26 +7,20 @@
 
 namespace curvq {
 
-Activations QuantizeOptions::calibration_activations() const {
-  if (activations) return *activations;
-  if (capture == Capture::kFloat) return Activations::kFloat32;
-  return input_correction > 0 || residual_correction > 0 ? Activations::kInt16 : Activations::kInt8;
+bool QuantizeOptions::uses_hessians() const {
+  return method == Method::kGptq || (prune && prune->uses_hessian());
+}
+
+int64_t QuantizeOptions::held_out_windows(int64_t windows) const {
+  if (held_out == 0 || windows < 2) return 0;
+  return std::clamp<int64_t>(std::llround(held_out * static_cast<double>(windows)), 1, windows - 1);
 }
 
 void QuantizeOptions::validate() const {
   gptq.validate();
   refine.validate();
-  for (const auto& [name, share] : {std::pair("input_correction", input_correction),
-                                    std::pair("residual_correction", residual_correction)}) {
-    if (!(share >= 0 && share <= 1))
-      throw UsageError(format("%s is %g, it must be between 0 and 1", name, share));
-    if (share > 0 && (capture != Capture::kSequential || method == Method::kRtn)) {
-      throw UsageError(
-          format("%s needs gptq with sequential capture: it makes up for layers that "
-                 "are already quantized",
-                 name));
-    }
-  }
+  if (prune) prune->validate();
+  CaptureOptions::validate(uses_hessians());
   if (output_factor && (refine.sweeps == 0 || method == Method::kRtn))
     throw UsageError("output_factor needs gptq and at least one sweep, which is what uses it");
   if (!(held_out >= 0 && held_out < 1))

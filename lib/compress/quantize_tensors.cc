@@ -43,6 +43,7 @@ std::vector<LayerShape> find_layers(const Checkpoint& source) {
 QuantizeReport quantize_tensors(const std::string& file, const std::string& stats_path,
                                 const QuantizeOptions& options, const ReportWriter& write_report) {
   options.validate();
+  if (options.prune) throw UsageError("pruning needs a model directory");
   const auto start = std::chrono::steady_clock::now();
   const Checkpoint source(file);
   const std::vector<PlannedLayer> plan = plan_layers(find_layers(source), options.plan);

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "compress/block_search.h"
+#include "compress/kept_codes.h"
+#include "compress/panels.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
@@ -15,11 +17,13 @@ namespace {
 using internal::BlockSearch;
 using internal::ColumnBlock;
 using internal::kStrip;
+using internal::Panels;
 
 struct Problem {
   const float* weight;
-  std::vector<double> h;  // [cols, cols]
-  std::vector<double> g;  // [rows, rows]; empty: the identity
+  std::vector<double> h;      // [cols, cols]
+  std::vector<double> g;      // [rows, rows]; empty: the identity
+  std::vector<uint8_t> kept;  // [cols, rows]; empty: all
   QuantizedMatrix& matrix;
   const internal::ScaleCandidates candidates;
   const bool search_scales;
@@ -64,7 +68,7 @@ class StripDescent {
  public:
   StripDescent(const Problem& problem, int64_t first)
       : problem_(problem),
-        search_(problem.matrix, problem.candidates, first),
+        search_(problem.matrix, problem.candidates, problem.kept, first),
         product_(problem.cols() * kStrip, 0.0) {
     const int64_t cols = problem.cols();
     std::vector<double> d(cols * kStrip, 0.0);
@@ -107,68 +111,80 @@ class StripDescent {
 class MatrixDescent {
  public:
   explicit MatrixDescent(const Problem& problem)
-      : problem_(problem), b_(problem.cols() * problem.rows(), 0.0) {
+      : problem_(problem),
+        g_(problem.g.data(), problem.rows(), problem.rows(), problem.rows()),
+        b_(problem.cols(), problem.rows()),
+        ld_(b_.count() * Panels::kWidth) {
     const int64_t rows = problem.rows(), cols = problem.cols();
-    std::vector<double> d(cols * rows), d_by_row(rows * cols);
+    std::vector<double> d(cols * rows), d_by_row(rows * cols), b(cols * rows, 0.0);
     problem.difference(0, rows, d.data(), rows);
     for (int64_t j = 0; j < cols; ++j) {
       for (int64_t r = 0; r < rows; ++r) d_by_row[r * cols + j] = d[j * rows + r];
     }
     add_product_transposed(cols, rows, rows, 1.0, d_by_row.data(), cols, problem.g.data(), rows,
-                           b_.data(), rows);
+                           b.data(), rows);
+    b_ = Panels(b.data(), cols, rows, rows);
     for (const ColumnBlock& block : problem.blocks) {
       const std::vector<double> p = product(block);
-      const double* d_block = d.data() + block.begin * rows;
-      for (int64_t i = 0; i < block.size * rows; ++i) objective_ += d_block[i] * p[i];
+      for (int64_t i = 0; i < block.size; ++i) {
+        for (int64_t r = 0; r < rows; ++r)
+          objective_ += d[(block.begin + i) * rows + r] * p[i * ld_ + r];
+      }
     }
     for (int64_t first = 0; first < rows; first += kStrip)
-      searches_.emplace_back(problem.matrix, problem.candidates, first);
+      searches_.emplace_back(problem.matrix, problem.candidates, problem.kept, first);
   }
 
   double objective() const { return objective_; }
 
   void improve(const ColumnBlock& block) {
-    const int64_t rows = problem_.rows();
-    std::vector<double> p = product(block);
+    const std::vector<double> p = product(block);
+    std::vector<double> moved(block.size * ld_, 0.0);  // (G d)^T of the strips so far
     for (BlockSearch& search : searches_) {
-      const int64_t first = search.first(), count = search.count();
-      const std::vector<double> change = improve(block, search, p);
+      const std::vector<double> change = improve(block, search, p, moved);
       if (change.empty()) continue;
-      // B_J -= G d for all rows, P_J -= G d H_JJ for those to come.
-      const double* g = problem_.g.data() + first * rows;
-      std::vector<double> by_row(count * block.size), moved(count * block.size, 0.0);
+      const int64_t count = search.count();
+      std::vector<double> by_row(count * block.size);
       for (int64_t i = 0; i < block.size; ++i) {
         for (int64_t r = 0; r < count; ++r) by_row[r * block.size + i] = change[i * kStrip + r];
       }
-      add_product_transposed(block.size, rows, count, -1.0, by_row.data(), block.size, g, rows,
-                             b_.data() + block.begin * rows, rows);
-      add_product_transposed(count, block.size, block.size, 1.0, change.data(), kStrip,
-                             block.hessian.data(), block.size, moved.data(), block.size);
-      const int64_t next = first + count;
-      add_product_transposed(block.size, rows - next, count, -1.0, moved.data(), block.size,
-                             g + next, rows, p.data() + next, rows);
+      add_panel_product(block.size, by_row.data(), block.size, g_, search.first(),
+                        search.first() + count, moved.data());
+    }
+    for (int64_t panel = 0; panel < b_.count(); ++panel) {
+      for (int64_t i = 0; i < block.size; ++i) {
+        const double* of = moved.data() + i * ld_ + panel * Panels::kWidth;
+        double* b = b_.at(panel, block.begin + i);
+        for (int64_t r = 0; r < Panels::kWidth; ++r) b[r] -= of[r];
+      }
     }
   }
 
  private:
-  // P_J^T [size, rows]
+  // P_J^T [size, ld_]
   std::vector<double> product(const ColumnBlock& block) const {
-    const int64_t rows = problem_.rows(), cols = problem_.cols();
-    std::vector<double> p(block.size * rows, 0.0);
-    add_product_transposed(block.size, rows, cols, 1.0, problem_.h.data() + block.begin, cols,
-                           b_.data(), rows, p.data(), rows);
+    const int64_t cols = problem_.cols();
+    std::vector<double> p(block.size * ld_, 0.0);
+    add_panel_product(block.size, problem_.h.data() + block.begin, cols, b_, 0, cols, p.data());
     return p;
   }
 
-  // Improves the rows of a strip. They are searched together, with what each knew of the others
-  // before, and changed one by one where that lowers f still; once more, then, for the codes that
-  // the others' changes call for. Returns the changes [size][kStrip]; empty: none.
+  // Improves the rows of a strip, P_J being `all` - H_JJ `moved`. They are searched together, with
+  // what each knew of the others before, and changed one by one where that lowers f still; once
+  // more, then, for the codes that the others' changes call for. Returns the changes
+  // [size][kStrip]; empty: none.
   std::vector<double> improve(const ColumnBlock& block, BlockSearch& search,
-                              const std::vector<double>& all) {
-    const int64_t rows = problem_.rows(), first = search.first(), count = search.count();
+                              const std::vector<double>& all, const std::vector<double>& moved) {
+    const int64_t first = search.first(), count = search.count();
     std::vector<double> p(block.size * kStrip, 0.0), change;
     for (int64_t i = 0; i < block.size; ++i) {
-      for (int64_t r = 0; r < count; ++r) p[i * kStrip + r] = all[i * rows + first + r];
+      double* of = p.data() + i * kStrip;
+      std::copy_n(all.data() + i * ld_ + first, count, of);
+      for (int64_t k = 0; k < block.size; ++k) {
+        const double h = block.hessian[i * block.size + k];
+        const double* by = moved.data() + k * ld_ + first;
+        for (int64_t r = 0; r < count; ++r) of[r] -= h * by[r];
+      }
     }
     bool changed = pass(block, search, problem_.search_scales, p, change);
     if (changed) pass(block, search, false, p, change);
@@ -207,7 +223,9 @@ class MatrixDescent {
   }
 
   const Problem& problem_;
-  std::vector<double> b_;  // B^T
+  const Panels g_;
+  Panels b_;  // B^T
+  const int64_t ld_;
   std::vector<BlockSearch> searches_;
   double objective_ = 0;
 };
@@ -219,15 +237,19 @@ void RefineOptions::validate() const {
 }
 
 std::vector<double> refine(const float* weight, const float* hessian, const float* output_factor,
-                           QuantizedMatrix& matrix, const RefineOptions& options) {
+                           QuantizedMatrix& matrix, const RefineOptions& options,
+                           const uint8_t* mask) {
   options.validate();
   const int64_t rows = matrix.rows(), cols = matrix.cols();
   std::vector<double> h(hessian, hessian + cols * cols), g;
   if (output_factor != nullptr) g.assign(output_factor, output_factor + rows * rows);
+  std::vector<uint8_t> kept;
+  if (mask != nullptr) kept.assign(mask, mask + rows * cols);
   std::vector<ColumnBlock> blocks = internal::make_column_blocks(matrix.scheme(), h, cols);
   const Problem problem{weight,
                         std::move(h),
                         std::move(g),
+                        internal::transposed(kept, rows, cols),
                         matrix,
                         internal::ScaleCandidates(matrix.grid),
                         options.search_scales && internal::can_search_scales(matrix.scheme()),

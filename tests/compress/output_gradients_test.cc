@@ -23,7 +23,7 @@ TEST(OutputGradients, EqualThoseThatTheWeightGradientImplies) {
   const int64_t windows = 3, length = 5;
   const torch::Tensor ids = some_ids(windows, length);
   internal::ScratchFile file(::testing::TempDir(), 1 << 20);
-  const auto found = internal::output_gradients(model, ids, 7, 0, &file);
+  const auto found = internal::output_gradients(model, ids, {.seed = 7}, &file);
   ASSERT_EQ(found.size(), static_cast<size_t>(model.config().num_layers));
   const DifferentiableDecoder whole(model, torch::kFloat64);
   std::vector<torch::Tensor> sums(3);  // of g g^T
@@ -71,9 +71,9 @@ TEST(OutputGradients, EqualThoseThatTheWeightGradientImplies) {
 TEST(OutputGradients, SameSeedSameResultAndChunksDoNotMatter) {
   const DecoderModel model(kModel, Engine::kDequantized);
   const torch::Tensor ids = some_ids(6, 8);
-  const auto first = internal::output_gradients(model, ids, 1, 0, nullptr);
-  const auto again = internal::output_gradients(model, ids, 1, 0, nullptr);
-  const auto other = internal::output_gradients(model, ids, 2, 0, nullptr);
+  const auto first = internal::output_gradients(model, ids, {.seed = 1}, nullptr);
+  const auto again = internal::output_gradients(model, ids, {.seed = 1}, nullptr);
+  const auto other = internal::output_gradients(model, ids, {.seed = 2}, nullptr);
   for (size_t layer = 0; layer < first.size(); ++layer) {
     ASSERT_EQ(first[layer].size(), 7u);
     for (size_t slot = 0; slot < 7; ++slot) {
@@ -89,8 +89,8 @@ TEST(OutputGradients, HeldOutWindowsAreApart) {
   const DecoderModel model(kModel, Engine::kDequantized);
   const torch::Tensor ids = some_ids(5, 8);
   internal::ScratchFile file(::testing::TempDir(), 1 << 20);
-  const auto all = internal::output_gradients(model, ids, 1, 0, &file);
-  const auto split = internal::output_gradients(model, ids, 1, 2, &file);
+  const auto all = internal::output_gradients(model, ids, {.seed = 1}, &file);
+  const auto split = internal::output_gradients(model, ids, {.seed = 1, .held_out = 2}, &file);
   for (size_t slot = 0; slot < 7; ++slot) {
     EXPECT_FALSE(all[0][slot].held_out.defined());
     const torch::Tensor sum = split[0][slot].factor * 0.6 + split[0][slot].held_out * 0.4;
@@ -134,6 +134,30 @@ TEST(MixedWeights, KeepTheTraceAndGiveHalfOfItToTheEnergies) {
   const torch::Tensor extra = (u - 0.5) / energies;  // proportional to the energies
   EXPECT_NEAR(extra.min().item<double>() / extra.max().item<double>(), 1, 1e-3);
   EXPECT_TRUE(internal::mixed_weights(x, torch::zeros({50})).equal(torch::ones({50})));
+}
+
+TEST(OutputGradients, AShareOfTheWindowsIsAsIfTheOthersWereNotThere) {
+  const DecoderModel model(kModel, Engine::kDequantized);
+  const int64_t length = 5;
+  const torch::Tensor ids = some_ids(8, length);
+  internal::ScratchFile file(::testing::TempDir(), 1 << 20), of_few(::testing::TempDir(), 1 << 20);
+  // 3 of the 6 windows that are seen and 1 of the 2 that are held out go backwards.
+  const auto found =
+      internal::output_gradients(model, ids, {.seed = 4, .held_out = 2, .share = 0.5}, &file);
+  const std::vector<int64_t> chosen = {0, 2, 4, 6};
+  const auto expected = internal::output_gradients(
+      model, ids.index_select(0, torch::tensor(chosen)), {.seed = 4, .held_out = 1}, &of_few);
+  for (size_t slot = 0; slot < found[1].size(); ++slot) {
+    const internal::OutputGradients &a = found[1][slot], &b = expected[1][slot];
+    EXPECT_EQ(a.samples, 3 * length);
+    EXPECT_TRUE(torch::equal(a.factor, b.factor));
+    EXPECT_TRUE(torch::equal(a.held_out, b.held_out));
+    torch::Tensor energies = torch::zeros({8 * length});
+    for (size_t i = 0; i < chosen.size(); ++i)
+      energies.narrow(0, chosen[i] * length, length)
+          .copy_(b.energies.narrow(0, static_cast<int64_t>(i) * length, length));
+    EXPECT_TRUE(torch::equal(a.energies, energies));
+  }
 }
 
 }  // namespace

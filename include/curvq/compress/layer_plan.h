@@ -45,6 +45,10 @@ struct PlanOptions {
   OnIndivisible on_indivisible = OnIndivisible::kError;
 };
 
+// Throws UsageError, naming layers that exist, unless the pattern of `option` matches one.
+void require_match(const std::string& option, const std::string& pattern,
+                   const std::vector<LayerShape>& layers);
+
 // Float scales take the layer's own dtype (F64: F32), and so does kCompressedTensors' arithmetic.
 // Throws UsageError for a pattern that matches no layer (with names that exist), a group that does
 // not divide under kError, and if nothing at all would be quantized.

@@ -7,19 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "curvq/compress/capture.h"
 #include "curvq/compress/gptq.h"
 #include "curvq/compress/layer_plan.h"
+#include "curvq/compress/prune.h"
 #include "curvq/compress/refine.h"
 #include "curvq/io/token_windows.h"
-#include "curvq/kernels/gemm.h"
 
 namespace curvq {
 
 enum class Method { kRtn, kGptq };
-
-// Whose activations the Hessians are made of. kSequential: each layer's inputs come from behind the
-// layers before it, already quantized. kFloat: all from the original model.
-enum class Capture { kSequential, kFloat };
 
 // One linear layer's rounding problem.
 struct LayerProblem {
@@ -50,6 +47,8 @@ struct LayerResult {
   // tr((W - Q) H (W - Q)^T) / tr(W H W^T) in float64 with the undamped H; without one, or where the
   // denominator is zero, with H = I. For this method and for round to nearest on the same grid.
   double relative_error = 0, rtn_relative_error = 0;
+  // With QuantizeOptions::prune: the share of weights that went, and the error before rounding.
+  double sparsity = 0, pruned_relative_error = 0;
   double damping = 0;
   int64_t dead_inputs = 0;
   std::optional<HeldOutErrors> held_out;
@@ -57,47 +56,39 @@ struct LayerResult {
   std::string note;  // anything a user should know; empty if all went as asked
 };
 
-struct QuantizeOptions {
+struct QuantizeOptions : CaptureOptions {
   std::string out;
   bool overwrite = false;
   bool dry_run = false;  // plan and check only; nothing is written
   Method method = Method::kGptq;
-  Capture capture = Capture::kSequential;
-  // Of packed layers during calibration, and of Hessians (16 bits even where layers take 8); unset:
-  // float32 with float capture, else 8 bits, which is fastest, or 16 where layers make up for
-  // differences that the rounding of inputs must not add to.
-  std::optional<Activations> activations;
-  // How much of what earlier layers' rounding did to its output each layer makes up for (Capture::
-  // kSequential; 0 to 1, 0: nothing): of the difference in its inputs, and, where it writes to the
-  // residual stream, of the difference there. Costs a second forward pass and two Gram matrices.
-  double input_correction = 0, residual_correction = 0;
-  // Hessians half of plain tokens, half of tokens weighted by |g|^2, g the gradient of the model's
-  // own log likelihood in the layer's output (labels drawn from its softmax, by `seed`): attention
-  // sinks carry most of |g|^2 and hardly any of |x|^2. Costs three forward passes.
-  bool token_weights = false;
-  // Sweeps that lower tr(G D H D^T) instead of tr(D H D^T), G = E[g g^T] of the same gradients,
-  // drawn towards the identity where they are few. Costs Gram matrices, products with G, and a
-  // temporary file of G for every layer beside the output.
+  // Sweeps that lower tr(G D H D^T) instead of tr(D H D^T), G = E[g g^T] of the gradients that
+  // token_weights tells of, drawn towards the identity where they are few. Costs Gram matrices,
+  // products with G, and a temporary file of G for every layer beside the output.
   bool output_factor = false;
   // The share of the calibration windows, the last ones, that rounding does not see. By their H and
   // G each layer's sweeps are judged: where they do worse than GPTQ, G is drawn further towards the
   // identity, then dropped, then the sweeps are; where round to nearest is best, it is kept. Needs
   // output_factor.
   double held_out = 0;
-  uint64_t seed = 0;
   GptqOptions gptq;
   RefineOptions refine{.sweeps = 0};  // after GPTQ
+  // Prunes each layer before it is rounded; what goes stays zero, and rounding makes up for the
+  // error of both. The masks are written too (mask_file.h).
+  std::optional<PruneOptions> prune;
   PlanOptions plan;
   int64_t max_shard_bytes = int64_t{5} << 30;
   int64_t max_memory_bytes = 0;  // 0: no limit
 
+  bool uses_hessians() const;
+  // How many of so many calibration windows `held_out` keeps out: at least one, and not all.
+  int64_t held_out_windows(int64_t windows) const;
   void validate() const;
-  Activations calibration_activations() const;
 };
 
 // Rounds one layer by options.method. Throws NumericalError as gptq() and make_scale_grid() do.
+// With options.prune, `mask` takes what prune() kept, [rows, cols].
 QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOptions& options,
-                               LayerResult& result);
+                               LayerResult& result, std::vector<uint8_t>* mask = nullptr);
 
 struct QuantizeReport {
   std::vector<LayerResult> layers;                     // in the order of the model

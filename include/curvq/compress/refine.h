@@ -29,8 +29,10 @@ struct RefineOptions {
 //   weight         [rows, cols] float32
 //   hessian        [cols, cols] float32, symmetric, finite
 //   output_factor  [rows, rows] float32, symmetric, positive semidefinite; null: the identity
+//   mask           [rows, cols], or null: where it is 0 the matrix holds zeros, and keeps them
 // Returns f before and after each sweep, sweeps + 1 values. Independent of the number of threads.
 std::vector<double> refine(const float* weight, const float* hessian, const float* output_factor,
-                           QuantizedMatrix& matrix, const RefineOptions& options);
+                           QuantizedMatrix& matrix, const RefineOptions& options,
+                           const uint8_t* mask = nullptr);
 
 }  // namespace curvq
