@@ -7,6 +7,7 @@
   COMMAND(kInspectCommand)      \
   COMMAND(kHessianCommand)      \
   COMMAND(kQuantizeCommand)     \
+  COMMAND(kPruneCommand)        \
   COMMAND(kEvalCommand)         \
   COMMAND(kGenerateCommand)     \
   COMMAND(kCompareCommand)      \
