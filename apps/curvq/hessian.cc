@@ -2,13 +2,17 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <memory>
 
 #include "commands.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
+#include "curvq/core/progress.h"
 #include "curvq/curvature/curvature_operator.h"
+#include "curvq/curvature/process_group.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/report/numbers.h"
 #include "hessian_kfac.h"
@@ -86,6 +90,10 @@ void declare(Options& options) {
   options.add_text("report", "FILE", "write a page (.html) with plots of the results");
   options.add_group("how")
       .add_max_memory()
+      .add_integer("timeout", "SECONDS",
+                   "how long to wait for another process, where RANK, WORLD_SIZE, MASTER_ADDR and "
+                   "MASTER_PORT are set (by torchrun, say) and each has a part of the samples",
+                   1, 1000000, 1800)
       .add_dry_run()
       .add_seed()
       .add_threads()
@@ -117,23 +125,58 @@ CurvatureProvenance provenance_of(const Options& options, const Batch& samples, 
   return p;
 }
 
+// The processes that share the data, if there are several, and what this one has of it.
+class Processes {
+ public:
+  explicit Processes(std::chrono::seconds timeout)
+      : group_(ProcessGroup::from_environment(timeout)) {}
+
+  explicit operator bool() const { return group_ != nullptr; }
+  bool first() const { return !group_ || group_->rank() == 0; }
+  int size() const { return group_ ? group_->size() : 1; }
+
+  // Leaves this process its part of the samples.
+  void split(Problem& problem) {
+    if (!group_) return;
+    const auto all = static_cast<double>(problem.num_terms());
+    problem = part_of(problem, *group_);
+    share_ = static_cast<double>(problem.num_terms()) / all;
+  }
+  Problem::Gradient gradient(const Problem& problem) const {
+    Problem::Gradient gradient = problem.gradient();
+    if (!group_) return gradient;
+    gradient.value = group_->sum(gradient.value * share_);
+    gradient.gradient *= share_;
+    group_->sum(gradient.gradient);
+    return gradient;
+  }
+  std::unique_ptr<LinearOperator> joined(LinearOperator& local) const {
+    return group_ ? std::make_unique<DistributedOperator>(local, share_, *group_) : nullptr;
+  }
+
+ private:
+  std::unique_ptr<ProcessGroup> group_;
+  double share_ = 1;  // of the loss terms
+};
+
 // What is known before the statistics that products with the matrix give.
 void state_problem(const Problem& problem, Curvature curvature, const Options& options,
-                   Output& output) {
-  const Problem::Gradient gradient = problem.gradient();
+                   const Processes& processes, Output& output) {
+  const Problem::Gradient gradient = processes.gradient(problem);
   OrderedJson& results = output.results();
   results["operator"] = curvature_name(curvature);
   results["loss_value"] = gradient.value;
   results["gradient_norm"] = gradient.gradient.norm().item<double>();
   output.text(bold(options.positional("MODEL"), output.color()) + "\n");
-  output.text(format(
-      "%s of the mean %s over %s loss terms (%s samples) by %s parameters, %s\n"
-      "loss %s, gradient norm %s\n",
-      curvature_name(curvature).c_str(), problem.loss().name().c_str(),
-      with_separators(problem.num_terms()).c_str(), with_separators(problem.num_samples()).c_str(),
-      with_separators(problem.dimension()).c_str(), dtype_of(problem.options()).c_str(),
-      number_text(gradient.value).c_str(),
-      number_text(results["gradient_norm"].get<double>()).c_str()));
+  output.text(
+      format("%s of the mean %s over %s loss terms (%s samples) by %s parameters, %s\n"
+             "loss %s, gradient norm %s\n",
+             curvature_name(curvature).c_str(), problem.loss().name().c_str(),
+             with_separators(results["loss_terms"].get<int64_t>()).c_str(),
+             with_separators(results["samples"].get<int64_t>()).c_str(),
+             with_separators(problem.dimension()).c_str(), dtype_of(problem.options()).c_str(),
+             number_text(gradient.value).c_str(),
+             number_text(results["gradient_norm"].get<double>()).c_str()));
 }
 
 void state_data(const CurvatureProvenance& p, const Options& options, OrderedJson& results) {
@@ -192,6 +235,17 @@ void compute(const Options& options, Output& output) {
   options.text("data");
   const bool directory = std::filesystem::is_directory(options.positional("MODEL"));
   StatsOutput stats(options, what);
+  Processes processes(std::chrono::seconds(options.integer("timeout")));
+  if (processes && std::find(what.begin(), what.end(), "kfac") != what.end()) {
+    throw UnsupportedError(
+        "kfac is computed by one process; give each a part of the data and join their --stats with "
+        "--merge");
+  }
+  if (!processes.first()) {
+    stats.disable();
+    output.silence();
+    set_progress_mode(ProgressMode::kNone);
+  }
   if (directory && what == std::vector<std::string>{"kfac"}) {
     run_decoder_kfac(options, stats, output);
     return stats.commit(output);
@@ -217,14 +271,18 @@ void compute(const Options& options, Output& output) {
     curvature_options.kept_graphs = plan.keeps_graph ? 1 : 0;
   }
 
-  CurvatureProvenance provenance =
+  const CurvatureProvenance provenance =
       provenance_of(options, problem.data(), problem.num_terms(), dtype_of(problem.options()));
   state_data(provenance, options, output.results());
   output.results()["parameters"] = problem.dimension();
+  if (processes) output.results()["processes"] = processes.size();
+  processes.split(problem);
   const bool kfac = std::erase(what, "kfac") > 0;
   if (!what.empty()) {
-    state_problem(problem, curvature, options, output);
-    CurvatureOperator op(problem, curvature, curvature_options);
+    state_problem(problem, curvature, options, processes, output);
+    CurvatureOperator local(problem, curvature, curvature_options);
+    const std::unique_ptr<LinearOperator> joined = processes.joined(local);
+    LinearOperator& op = joined ? *joined : local;
     stats.know(compute_statistics(op, what, options, output), problem.parameters());
   }
   if (kfac && directory) {
@@ -243,7 +301,7 @@ int run(const Options& options, Output& output) {
     return 0;
   }
   compute(options, output);
-  if (options.has("report") && !options.flag("dry-run")) {
+  if (options.has("report") && !options.flag("dry-run") && !output.silent()) {
     write_file(options.text("report"), hessian_page(output.document()));
     output.text("\nreport: " + options.text("report") + "\n");
   }

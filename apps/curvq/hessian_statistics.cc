@@ -36,7 +36,7 @@ Estimate exact_value(double value) {
 // One run of the command. With --exact, `op_` is the whole matrix and products cost nothing.
 class Statistics {
  public:
-  Statistics(CurvatureOperator& op, const Options& options, Output& output)
+  Statistics(LinearOperator& op, const Options& options, Output& output)
       : options_(options),
         output_(output),
         exact_(options.flag("exact")),
@@ -338,7 +338,7 @@ void check_statistics(const Problem& problem, const std::vector<std::string>& wh
   }
 }
 
-std::vector<LayerCurvature> compute_statistics(CurvatureOperator& op,
+std::vector<LayerCurvature> compute_statistics(LinearOperator& op,
                                                const std::vector<std::string>& what,
                                                const Options& options, Output& output) {
   Statistics statistics(op, options, output);

@@ -16,7 +16,7 @@ void check_statistics(const Problem& problem, const std::vector<std::string>& wh
                       const Options& options);
 
 // What they say of each row of the table; a diagonal is a stretch of the parameter vector.
-std::vector<LayerCurvature> compute_statistics(CurvatureOperator& op,
+std::vector<LayerCurvature> compute_statistics(LinearOperator& op,
                                                const std::vector<std::string>& what,
                                                const Options& options, Output& output);
 

@@ -20,6 +20,7 @@ class StatsOutput {
  public:
   // Throws UsageError or ResourceError now if the file could not be written later.
   StatsOutput(const Options& options, const std::vector<std::string>& what);
+  void disable() { path_.clear(); }
 
   // From estimators: `parameters` are those of the layers, whose diagonals get their shape.
   void know(std::vector<LayerCurvature> layers, const std::vector<NamedTensor>& parameters);

@@ -40,7 +40,7 @@ void Output::print(std::string_view text) const {
 }
 
 void Output::text(std::string_view text) const {
-  if (!json_only_) print(text);
+  if (!json_only_ && !silent_) print(text);
 }
 
 void Output::add_checkpoint(const std::string& role, const std::string& path, bool with_hash) {
@@ -66,7 +66,7 @@ OrderedJson Output::document() const {
 }
 
 void Output::finish() const {
-  if (!wants_json()) return;
+  if (!wants_json() || silent_) return;
   const std::string json = dump_json(document());
   if (!json_file_.empty()) write_file(json_file_, json);
   if (json_only_) print(json);

@@ -22,6 +22,9 @@ class Output {
 
   // Prints at once, unless json_only(). Throws ResourceError if standard output takes no more.
   void text(std::string_view text) const;
+  // Prints and writes nothing from now on: another process does.
+  void silence() { silent_ = true; }
+  bool silent() const { return silent_; }
 
   // What was read, by role: {"model": {"path": ..., "hash": ...}}.
   OrderedJson& inputs() { return inputs_; }
@@ -40,6 +43,7 @@ class Output {
   void print(std::string_view text) const;
 
   std::string command_, json_file_;
+  bool silent_ = false;
   bool json_only_, color_;
   OrderedJson options_, inputs_ = OrderedJson::object(), results_ = OrderedJson::object();
 };

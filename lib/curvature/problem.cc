@@ -123,6 +123,18 @@ Problem Problem::first_samples(int64_t count) const {
   return other;
 }
 
+Problem Problem::samples(int64_t first, int64_t count) const {
+  Problem other = *this;
+  other.data_ = {data_.inputs.narrow(0, first, count), data_.targets.narrow(0, first, count)};
+  other.num_terms_ = loss_->num_terms(other.data_.targets);
+  if (other.num_terms_ == 0) {
+    throw UsageError(format("samples %lld to %lld have no loss term: every target is ignored",
+                            static_cast<long long>(first),
+                            static_cast<long long>(first + count - 1)));
+  }
+  return other;
+}
+
 torch::TensorOptions Problem::options() const {
   return chosen_.front().value.options().requires_grad(false);
 }

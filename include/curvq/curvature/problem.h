@@ -41,9 +41,11 @@ class Problem {
   // The same with other parameters chosen.
   Problem select(std::vector<std::string> parameters) const;
 
-  // The same with other chunks, and with the first `count` samples alone, in one chunk.
+  // The same with other chunks, with the first `count` samples alone, in one chunk, and with some
+  // samples, in chunks as before (UsageError if they have no loss term).
   Problem with_chunk_size(int64_t chunk_size) const;
   Problem first_samples(int64_t count) const;
+  Problem samples(int64_t first, int64_t count) const;
 
   const Model& model() const { return model_; }
   const Loss& loss() const { return *loss_; }

@@ -1,0 +1,129 @@
+#include "curvq/curvature/process_group.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+#include "curvq/core/error.h"
+#include "curvq/core/log.h"
+
+#ifdef USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#endif
+
+namespace curvq {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    throw UsageError(std::string(name) +
+                     " is not set but WORLD_SIZE is; several processes need RANK, WORLD_SIZE, "
+                     "MASTER_ADDR and MASTER_PORT");
+  }
+  return value;
+}
+
+int number(const char* name, int least, int most) {
+  const std::string text = variable(name);
+  char* end = nullptr;
+  errno = 0;
+  const long value = std::strtol(text.c_str(), &end, 10);
+  if (errno != 0 || *end != '\0' || value < least || value > most) {
+    throw UsageError(
+        format("%s is '%s', it must be a number from %d to %d", name, text.c_str(), least, most));
+  }
+  return static_cast<int>(value);
+}
+
+#ifdef USE_C10D_GLOO
+class GlooGroup : public ProcessGroup {
+ public:
+  GlooGroup(int rank, int size, const std::string& address, int port,
+            std::chrono::milliseconds timeout)
+      : rank_(rank), size_(size) {
+    attempt("joining the other processes at " + address + ":" + std::to_string(port), [&] {
+      c10d::TCPStoreOptions store;
+      store.port = static_cast<uint16_t>(port);
+      store.isServer = rank == 0;
+      store.numWorkers = static_cast<size_t>(size);
+      store.timeout = timeout;
+      const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+      options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
+      options->threads = 1;
+      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
+          c10::make_intrusive<c10d::TCPStore>(address, store), rank, size, options);
+    });
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  void sum(torch::Tensor& tensor) override {
+    attempt("adding up over processes", [&] {
+      std::vector<torch::Tensor> tensors = {tensor};
+      group_->allreduce(tensors)->wait();
+    });
+  }
+
+ private:
+  template <typename Work>
+  void attempt(const std::string& what, Work&& work) const {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      std::string reason = error.what();
+      reason = reason.substr(0, reason.find('\n'));
+      throw ResourceError(
+          format("rank %d of %d: %s failed: %s; a process is gone, or did not come "
+                 "in time",
+                 rank_, size_, what.c_str(), reason.c_str()));
+    }
+  }
+
+  int rank_, size_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+#endif
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> ProcessGroup::from_environment(std::chrono::milliseconds timeout) {
+  if (std::getenv("WORLD_SIZE") == nullptr) return nullptr;
+  const int size = number("WORLD_SIZE", 1, 1 << 16);
+  const int rank = number("RANK", 0, size - 1);
+  const std::string address = variable("MASTER_ADDR");
+  const int port = number("MASTER_PORT", 1, 65535);
+#ifdef USE_C10D_GLOO
+  return std::make_unique<GlooGroup>(rank, size, address, port, timeout);
+#else
+  throw UnsupportedError(
+      "WORLD_SIZE is set, but curvq was built without Gloo's headers (libgloo-dev) and runs in one "
+      "process only");
+#endif
+}
+
+double ProcessGroup::sum(double value) {
+  torch::Tensor tensor = torch::full({1}, value, torch::kFloat64);
+  sum(tensor);
+  return tensor.item<double>();
+}
+
+Problem part_of(const Problem& problem, const ProcessGroup& group) {
+  const int64_t all = problem.num_samples(), rank = group.rank(), size = group.size();
+  if (all < size) {
+    throw UsageError(format("%lld samples are fewer than the %lld processes",
+                            static_cast<long long>(all), static_cast<long long>(size)));
+  }
+  const int64_t first = all * rank / size;
+  return problem.samples(first, all * (rank + 1) / size - first);
+}
+
+torch::Tensor DistributedOperator::apply(const torch::Tensor& vectors) {
+  torch::Tensor products = local_.apply(vectors).mul_(share_).contiguous();
+  group_.sum(products);
+  return products;
+}
+
+}  // namespace curvq
