@@ -36,6 +36,24 @@ void require_symmetric(const std::vector<float>& h, int64_t n, const TensorView&
   }
 }
 
+// Of a mean of products x x^T.
+void require_moments(const std::vector<float>& a, int64_t n, const TensorView& tensor) {
+  for (int64_t i = 0; i < n * n; ++i) {
+    if (std::isfinite(a[i])) continue;
+    throw NumericalError(format("%s: %s is not finite at %lld, %lld; make the file again",
+                                tensor.file.c_str(), tensor.name.c_str(),
+                                static_cast<long long>(i / n), static_cast<long long>(i % n)));
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    if (a[i * n + i] >= 0) continue;
+    throw FormatError(format("%s: %s has %g on its diagonal, at %lld; a mean of squares is not "
+                             "negative",
+                             tensor.file.c_str(), tensor.name.c_str(),
+                             static_cast<double>(a[i * n + i]), static_cast<long long>(i)));
+  }
+  require_symmetric(a, n, tensor);
+}
+
 }  // namespace
 
 void LayerHessians::require_model(const std::string& model, const std::string& hash) const {
@@ -117,6 +135,8 @@ std::vector<float> LayerHessians::read(const std::string& layer, int64_t cols) c
     const torch::Tensor a = torch::from_blob(values.data(), tensor->shape);
     const torch::Tensor h = input_hessian(a, cols).contiguous();
     values.assign(h.data_ptr<float>(), h.data_ptr<float>() + h.numel());
+    require_moments(values, cols, *tensor);
+    return values;
   }
   require_symmetric(values, cols, *tensor);
   return values;
@@ -126,7 +146,7 @@ torch::Tensor LayerHessians::read_output_factor(const std::string& layer, int64_
   const TensorView& tensor = output_factor(layer, rows);
   const auto provenance = CurvatureProvenance::parse(file_.metadata(), file_.path());
   std::vector<float> values = tensor.to_f32();
-  require_symmetric(values, rows, tensor);
+  require_moments(values, rows, tensor);
   return shrunk_factor(torch::from_blob(values.data(), {rows, rows}),
                        provenance.loss_terms * provenance.label_draws);
 }

@@ -22,7 +22,7 @@ constexpr std::pair<const char*, PruneMethod> kMethods[] = {
 
 void check(const PruneProblem& problem, const PruneOptions& options) {
   const auto fail = [&](const std::string& why) { return UsageError(problem.name + ": " + why); };
-  options.pattern.require_fit(problem.name, problem.cols);
+  options.pattern.require_fit(problem.name, problem.rows, problem.cols);
   const bool diagonal = options.method == PruneMethod::kObd && problem.diagonal != nullptr;
   if (problem.hessian == nullptr && options.uses_hessian() && (!diagonal || options.sweeps > 0)) {
     throw fail((options.sweeps > 0 ? "a sweep" : method_name(options.method)) +
@@ -95,7 +95,12 @@ void SparsityPattern::validate() const {
   }
 }
 
-void SparsityPattern::require_fit(const std::string& layer, int64_t cols) const {
+void SparsityPattern::require_fit(const std::string& layer, int64_t rows, int64_t cols) const {
+  const int64_t all = rows * cols;
+  if (!structured() && all > 0 && std::llround(sparsity * static_cast<double>(all)) == all) {
+    throw UsageError(format("%s: a sparsity of %g leaves none of its %lld weights; lower it",
+                            layer.c_str(), sparsity, static_cast<long long>(all)));
+  }
   if (!structured() || cols % group == 0) return;
   throw UsageError(
       format("%s: its %lld inputs are no multiple of %lld, which %s needs; skip it with --ignore",

@@ -102,7 +102,7 @@ class ModelPruner {
 
   void add(const LayerShape& shape) {
     const SparsityPattern& pattern = options_.prune.pattern;
-    pattern.require_fit(shape.name, shape.cols);
+    pattern.require_fit(shape.name, shape.rows, shape.cols);
     shapes_[shape.name] = shape;
     masks_.push_back({shape.name, shape.rows, shape.cols});
     report_.weights += shape.rows * shape.cols;

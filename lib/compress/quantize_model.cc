@@ -50,7 +50,7 @@ class ModelQuantizer {
         continue;
       }
       quantized.push_back(layer);
-      if (options.prune) options.prune->pattern.require_fit(layer.name, layer.cols);
+      if (options.prune) options.prune->pattern.require_fit(layer.name, layer.rows, layer.cols);
       report_.quantized_weights += layer.rows * layer.cols;
       report_.quantized_bytes += layer.scheme->stored_bytes(layer.rows, layer.cols);
       if (options.dry_run) {

@@ -52,14 +52,15 @@ CurvatureProvenance CurvatureProvenance::parse(const std::map<std::string, std::
     throw FormatError(origin + ": the metadata have no '" + name +
                       "'; it is not a statistics file of curvq hessian --stats");
   };
+  constexpr int64_t kMost = int64_t{1} << 48;  // sums of many files are numbers still
   const auto number = [&](const char* name) {
     const std::string digits = text(name);
     int64_t value = 0;
     const char* end = digits.data() + digits.size();
     const auto [rest, error] = std::from_chars(digits.data(), end, value);
-    if (error == std::errc() && rest == end && value > 0) return value;
+    if (error == std::errc() && rest == end && value > 0 && value <= kMost) return value;
     throw FormatError(origin + ": " + name + " of the metadata is '" + digits +
-                      "', must be a positive number");
+                      "', must be a number from 1 to 2^48");
   };
   if (text("format") != kFormat)
     throw FormatError(origin + ": format of the metadata is '" + text("format") + "', must be " +

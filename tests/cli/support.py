@@ -69,8 +69,8 @@ def read_safetensors(path):
     }
 
 
-def write_safetensors(path, tensors):
-    header, offset = {"__metadata__": {"format": "pt"}}, 0
+def write_safetensors(path, tensors, metadata=None):
+    header, offset = {"__metadata__": metadata or {"format": "pt"}}, 0
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
         offset += len(data)

@@ -328,6 +328,20 @@ class Quantize(CliTest):
         self.fails("quantize", STORIES, *KEEP, "--stats", self.dir / "T.safetensors", "--ignore", "*mlp*", "--sweeps", 1, "--output-factor",
                    "fisher", "--dry-run", status=3, says=[".G", "kfac", "--output-factor none"])
 
+    def test_factors_that_are_no_means_of_squares(self):
+        self.make_stats("--parameters", "*layers.0.self_attn.q_proj*")
+        good = read_safetensors(self.stats)
+        for field, at, value, status, says in (("G", 1, math.inf, 4, "not finite at 0, 1"), ("G", 0, -5.0, 3, "-5 on its diagonal"),
+                                               ("A", 0, -5.0, 3, "on its diagonal"), ("A", 1, math.nan, 4, "not finite")):
+            name = f"model.layers.0.self_attn.q_proj.{field}"
+            with self.subTest(name=name, value=value):
+                tensors = {key: [dtype, shape, bytearray(data)] for key, (dtype, shape, data) in good.items()}
+                tensors[name][2][4 * at : 4 * at + 4] = struct.pack("<f", value)
+                write_safetensors(self.dir / "bad.safetensors", tensors, metadata_of(self.stats))
+                self.fails("quantize", STORIES, "--scheme", "int8", "--ignore", "re:.*(layers.[1-9]|k_proj|v_proj|o_proj|mlp).*", "--stats",
+                           self.dir / "bad.safetensors", "--sweeps", 1, "--output-factor", "fisher", "--out", self.dir / "a",
+                           status=status, says=[name, says])
+
     def test_another_model_or_less_is_refused(self):
         self.make_stats("--parameters", "*self_attn*")
         common = ("--out", self.dir / "a", "--scheme", "nvfp4", *KEEP, "--stats", self.stats)

@@ -185,6 +185,7 @@ class Prune(CliTest):
             ((), "--sparsity SHARE or --pattern N:M"),
             (("--sparsity", "0.5", "--pattern", "2:4"), "exclude each other"),
             (("--sparsity", "1"), "below 1"),
+            (("--sparsity", "0.999999", "--method", "magnitude"), "leaves none of its"),
             (("--pattern", "4:2"), "not N:M"),
             (("--pattern", "3:7", "--method", "magnitude"), "no multiple of 7"),
             (("--sparsity", "0.5"), "obs needs calibration data"),

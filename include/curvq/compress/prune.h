@@ -21,8 +21,8 @@ struct SparsityPattern {
   std::string describe() const;  // "2:4", "50 %"
   // Throws UsageError naming field, value and bound.
   void validate() const;
-  // Throws UsageError naming the layer unless M divides its inputs.
-  void require_fit(const std::string& layer, int64_t cols) const;
+  // Throws UsageError naming the layer unless M divides its inputs and a weight is left of it.
+  void require_fit(const std::string& layer, int64_t rows, int64_t cols) const;
 };
 
 enum class PruneMethod {
