@@ -39,6 +39,14 @@ void check(const PruneProblem& problem, const PruneOptions& options) {
           static_cast<long long>(i / problem.cols), static_cast<long long>(i % problem.cols)));
     }
   }
+  const int64_t size = problem.rows * problem.cols;
+  for (int64_t i = 0; i < problem.num_gradients * size; ++i) {
+    if (std::isfinite(problem.gradients[i])) continue;
+    throw NumericalError(format("%s: gradient %lld is not finite at row %lld, column %lld",
+                                problem.name.c_str(), static_cast<long long>(i / size),
+                                static_cast<long long>(i % size / problem.cols),
+                                static_cast<long long>(i % problem.cols)));
+  }
   if (problem.hessian != nullptr) check_hessian(problem.hessian, problem.cols, problem.name);
 }
 

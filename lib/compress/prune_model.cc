@@ -179,6 +179,8 @@ class ModelPruner {
     const TensorView& tensor = stats_->at(shape.name + (gradients ? ".gradients" : ".diagonal"));
     std::vector<int64_t> wanted = {shape.rows, shape.cols};
     if (gradients) wanted.insert(wanted.begin(), tensor.shape.empty() ? 0 : tensor.shape[0]);
+    if (gradients && wanted[0] == 0)
+      throw FormatError(tensor.file + ": " + tensor.name + " holds no sample");
     if (tensor.shape != wanted || !is_floating_point(tensor.dtype)) {
       throw FormatError(tensor.file + ": " + tensor.name + " is " +
                         std::string(dtype_name(tensor.dtype)) + " " + shape_string(tensor.shape) +

@@ -1,6 +1,7 @@
 """curvq prune on small models: patterns, masks, dtypes, files, reports and errors."""
 
 import json
+import math
 import struct
 import unittest
 
@@ -195,6 +196,24 @@ class Prune(CliTest):
             (("--sparsity", "0.5", "--method", "wanda", "--stats", "x"), "stats gives diagonals for obd"),
         ]:
             self.fails("prune", MODEL, "--dry-run", *arguments, status=2, says=says)
+
+    def test_gradients_that_say_nothing(self):
+        shapes = {name[: -len(".weight")]: shape for name, (_, shape, _) in read_safetensors(MODEL / "model.safetensors").items()
+                  if name.endswith("_proj.weight")}
+        first = min(shapes)
+
+        def stats(samples, broken=None):
+            tensors = {f"{layer}.gradients": ["F32", [samples, *shape], bytearray(struct.pack("<f", 0.5) * (samples * shape[0] * shape[1]))]
+                       for layer, shape in shapes.items()}
+            if broken is not None:
+                tensors[f"{first}.gradients"][2][:4] = struct.pack("<f", broken)
+            write_safetensors(self.dir / "S.safetensors", tensors)
+            return self.dir / "S.safetensors"
+
+        common = ("prune", MODEL, "--out", self.dir / "out", "--pattern", "2:4", "--method", "woodfisher", "--threads", "1", "--stats")
+        self.fails(*common, stats(2, math.nan), status=4, says=[first, "gradient 0 is not finite at row 0, column 0"])
+        self.fails(*common, stats(0), status=3, says=["S.safetensors", ".gradients", "no sample"])
+        self.assertFalse((self.dir / "out").exists())
 
     def test_output_must_be_new(self):
         (self.dir / "out").mkdir()
