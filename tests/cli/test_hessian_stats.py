@@ -108,8 +108,7 @@ class Kfac(CliTest):
         self.fails("hessian", STORIES, *tokens, "--what", "kfac", "--weight-sharing", "reduce", status=2, says="--weight-sharing")
         self.fails("hessian", STORIES, *tokens, "--what", "kfac", "--parameters", "nothing*", status=2, says="nothing*")
         self.fails("hessian", STORIES, *tokens, "--what", "kfac", "--ignore", "*", status=2, says="every linear layer")
-        self.fails("hessian", CURVATURE / "mlp_tanh_ce" / "loss.pt", *net("mlp_tanh_ce")[1:], "--what", "kfac", "--json", status=3,
-                   says="loss.pt")
+        self.fails("hessian", CURVATURE / "mlp_tanh_ce" / "loss.pt", *net("mlp_tanh_ce")[1:], "--what", "kfac", status=3, says="loss.pt")
 
     def test_a_layer_that_overflows_is_named(self):
         model = self.copy_model("llama_gqa_tied")
@@ -124,7 +123,7 @@ class Kfac(CliTest):
         ids = read_safetensors(MODELS / "llama_gqa_tied" / "logits.safetensors")["input_ids"]
         data = self.dir / "ids.safetensors"
         write_safetensors(data, {"input_ids": ids})
-        self.fails("hessian", model, "--data", data, "--what", "kfac", "--json", *ONE_THREAD, status=4,
+        self.fails("hessian", model, "--data", data, "--what", "kfac", *ONE_THREAD, status=4,
                    says=["model.layers.1.mlp.down_proj", "not finite"])
 
 
