@@ -144,11 +144,7 @@ OrderedJson results_json(const PruneReport& report, const PruneModelOptions& opt
     if (!layer.note.empty()) row["note"] = layer.note;
     json["layers"].push_back(std::move(row));
   }
-  json["kept"] = OrderedJson::array();
-  for (const PlannedLayer& layer : report.kept) {
-    json["kept"].push_back(
-        {{"name", layer.name}, {"shape", {layer.rows, layer.cols}}, {"reason", layer.reason}});
-  }
+  json["kept"] = kept_json(report.kept);
   json["weights"] = report.weights;
   json["zero_weights"] = report.zero_weights;
   json["original_bytes"] = report.original_bytes;

@@ -22,7 +22,8 @@ TokenWindows part(const TokenWindows& windows, int64_t first, int64_t count) {
 
 QuantizeOptions plain(const QuantizeOptions& options, Method method) {
   QuantizeOptions out = options;
-  static_cast<CaptureOptions&>(out) = CaptureOptions{.capture = options.capture};
+  static_cast<CaptureOptions&>(out) = CaptureOptions();
+  out.capture = options.capture;
   out.method = method;
   out.gptq.search_scales = false;
   out.refine = {.sweeps = 0};

@@ -50,11 +50,7 @@ OrderedJson quantize_results_json(const QuantizeReport& report, const QuantizeOp
     if (!layer.note.empty()) row["note"] = layer.note;
     json["layers"].push_back(std::move(row));
   }
-  json["kept"] = OrderedJson::array();
-  for (const PlannedLayer& layer : report.kept) {
-    json["kept"].push_back(
-        {{"name", layer.name}, {"shape", {layer.rows, layer.cols}}, {"reason", layer.reason}});
-  }
+  json["kept"] = kept_json(report.kept);
   json["original_bytes"] = report.original_bytes;
   json["stored_bytes"] = report.stored_bytes;
   json["quantized_weights"] = report.quantized_weights;
@@ -115,6 +111,15 @@ std::string quantize_results_text(const QuantizeReport& report, const QuantizeOp
       format("%.1f s (activations %.1f s, rounding %.1f s); written to %s\n", report.total_seconds,
              report.capture_seconds, report.solve_seconds, options.out.c_str());
   return out;
+}
+
+OrderedJson kept_json(const std::vector<PlannedLayer>& kept) {
+  OrderedJson json = OrderedJson::array();
+  for (const PlannedLayer& layer : kept) {
+    json.push_back(
+        {{"name", layer.name}, {"shape", {layer.rows, layer.cols}}, {"reason", layer.reason}});
+  }
+  return json;
 }
 
 OrderedJson guard_json(const Guard& guard) {

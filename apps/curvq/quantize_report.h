@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "curvq/compress/quantize.h"
 #include "curvq/io/json.h"
@@ -12,6 +13,9 @@ namespace curvq::cli {
 OrderedJson quantize_results_json(const QuantizeReport& report, const QuantizeOptions& options);
 std::string quantize_results_text(const QuantizeReport& report, const QuantizeOptions& options,
                                   bool color);
+
+// Layers that are left as they are, with the reasons.
+OrderedJson kept_json(const std::vector<PlannedLayer>& kept);
 
 OrderedJson guard_json(const Guard& guard);
 // One line a candidate; empty without any.
