@@ -1,12 +1,11 @@
 // The program: finds the command, reads its options, runs it, and turns errors into exit codes.
-#include <malloc.h>
-
 #include <cstdio>
 #include <new>
 
 #include "commands.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/core/memory.h"
 #include "interrupt.h"
 #include "nearest.h"
 
@@ -120,12 +119,7 @@ int run_guarded(const std::vector<std::string>& arguments) {
 }  // namespace curvq::cli
 
 int main(int argc, char** argv) {
-#if defined(__GLIBC__)
-  // Arrays of some megabytes come and go all the time; fetching each from the system anew costs
-  // page faults. Larger ones go back at once.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 256 << 20);
-#endif
+  curvq::keep_freed_memory();
   curvq::cli::watch_signals();
   return curvq::cli::run_guarded(std::vector<std::string>(argv + (argc > 0), argv + argc));
 }

@@ -11,6 +11,7 @@
 #include "compress/scratch_file.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/core/memory.h"
 #include "curvq/core/progress.h"
 
 namespace curvq::internal {
@@ -42,6 +43,8 @@ class BlockPass {
       gradients_ = output_gradients(
           model_, ids, {options_.capture.seed, options_.held_out, options_.capture.gradient_share},
           factors ? &*factors : nullptr);
+      model_.release_head();
+      return_freed_memory();
     }
     torch::NoGradGuard no_grad;
     activations_ = std::make_unique<BlockActivations>(model_.embed(ids),
@@ -82,6 +85,7 @@ class BlockPass {
       if (originals_) originals_->finish(original);
     }
     model_.release_block(layer);
+    return_freed_memory();
   }
 
   // `moments` come from the layer before in the group, or are empty.
@@ -156,7 +160,7 @@ std::vector<LayerShape> linear_shapes(const DecoderModel& model) {
 }
 
 int64_t pass_floats(const DecoderConfig& config, const PassOptions& options) {
-  int64_t weights = 0, largest = 0, features = config.hidden_size, rows = 0;
+  int64_t weights = 0, largest = 0, features = config.hidden_size, rows = 0, gradients = 0;
   for (const auto& group : block_linears(config, 0)) {
     for (const LinearInfo& linear : group) {
       weights += linear.in_features * linear.out_features;
@@ -176,7 +180,9 @@ int64_t pass_floats(const DecoderConfig& config, const PassOptions& options) {
   floats += streams * tokens * (2 * config.hidden_size + features);
   // float64 of a corrected weight and its factor
   if (options.capture.corrects()) floats += 8 * features * features + 4 * largest;
-  return floats;
+  if (options.capture.token_weights || options.output_factors)
+    gradients = gradient_floats(config, options.calibration->length);
+  return std::max(floats, gradients);
 }
 
 void check_pass(const DecoderModel& model, const PassOptions& options,

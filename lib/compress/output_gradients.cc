@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "curvq/core/progress.h"
 #include "curvq/kernels/gram.h"
@@ -11,36 +12,61 @@
 namespace curvq::internal {
 namespace {
 
-constexpr int64_t kChunkTokens = 2048;
+constexpr int64_t kChunkTokens = 512;   // go forward and back together
+constexpr int64_t kLogits = 4'000'000;  // in memory together
+
+// Columns of a block's values that are kept while others go forward.
+std::vector<int64_t> kept_widths(const DecoderConfig& config) {
+  std::vector<int64_t> widths;
+  for (const auto& group : block_linears(config, 0)) {
+    for (const LinearInfo& linear : group) widths.push_back(linear.out_features);
+  }
+  widths.back() = config.hidden_size;  // the input takes the place of the last product
+  return widths;
+}
 
 // Gradient in the residual stream behind the last block, [n, t, hidden].
 torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hidden,
                               torch::Generator& generator) {
   torch::Tensor gradient = torch::empty_like(hidden);
-  for (int64_t i = 0; i < hidden.size(0); ++i) {  // a window's logits at a time
-    const torch::Tensor x = hidden[i].clone().requires_grad_();
+  const torch::Tensor tokens = hidden.flatten(0, 1), gradients = gradient.flatten(0, 1);
+  const int64_t chunk = std::max<int64_t>(1, kLogits / model.config().vocab_size);
+  for (int64_t i = 0; i < tokens.size(0); i += chunk) {
+    const int64_t count = std::min(chunk, tokens.size(0) - i);
+    const torch::Tensor x = tokens.narrow(0, i, count).clone().requires_grad_();
     const torch::Tensor logits = model.logits(x);
     torch::NoGradGuard no_grad;
     torch::Tensor from_logits = torch::softmax(logits, -1);
     const torch::Tensor labels = torch::multinomial(from_logits, 1, false, generator);
     from_logits.scatter_add_(-1, labels, torch::full({labels.size(0), 1}, -1.0f));
-    gradient[i].copy_(torch::autograd::grad({logits}, {x}, {from_logits})[0]);
+    gradients.narrow(0, i, count).copy_(torch::autograd::grad({logits}, {x}, {from_logits})[0]);
   }
   return gradient;
 }
 
-// Sets gradients[slot], those in the outputs of the block's linear layers, and returns the gradient
-// in x from that in the block's output.
-torch::Tensor backward(const DecoderBlock& block, const torch::Tensor& x,
-                       const torch::Tensor& gradient, std::vector<torch::Tensor>& gradients) {
-  const BlockGraph graph = block_graph(block, x);
-  std::vector<torch::Tensor> wanted = {graph.x};
-  wanted.insert(wanted.end(), graph.outputs.begin(), graph.outputs.end());
-  gradients = torch::autograd::grad({graph.out}, wanted, {gradient});
-  const torch::Tensor of_input = gradients.front();
-  gradients.erase(gradients.begin());
-  return of_input;
-}
+// Of each block what going back needs: its linear layers' products but the last one's, its input.
+// In one piece, as pieces would keep what is freed between them from being used again.
+class KeptValues {
+ public:
+  KeptValues(const DecoderConfig& config, int64_t windows, int64_t length)
+      : widths_(kept_widths(config)) {
+    const int64_t width = std::accumulate(widths_.begin(), widths_.end(), int64_t{0});
+    values_ = torch::empty({config.num_layers, windows, length, width});
+  }
+
+  void put(int64_t layer, const std::vector<torch::Tensor>& values) {
+    std::vector<torch::Tensor> places = get(layer, values.front().size(0));
+    for (size_t i = 0; i < values.size(); ++i) places[i].copy_(values[i]);
+  }
+
+  std::vector<torch::Tensor> get(int64_t layer, int64_t windows) const {
+    return values_[layer].narrow(0, 0, windows).split_with_sizes(widths_, -1);
+  }
+
+ private:
+  std::vector<int64_t> widths_;
+  torch::Tensor values_;  // [layer, window, token, width]
+};
 
 // The share of begin, ..., end - 1, at least one if there are any, evenly spread.
 std::vector<int64_t> spread(int64_t begin, int64_t end, double share) {
@@ -59,30 +85,58 @@ void visit_output_gradients(const DecoderModel& model, const torch::Tensor& ids,
   const int64_t layers = model.config().num_layers, windows = ids.size(0), length = ids.size(1);
   const int64_t chunk = std::max<int64_t>(1, kChunkTokens / length);
   torch::Generator generator = at::detail::createCPUGenerator(seed);
+  KeptValues kept(model.config(), chunk, length);
   Progress progress("weighing tokens", (windows + chunk - 1) / chunk * layers);
   for (int64_t first = 0; first < windows; first += chunk) {
     const int64_t count = std::min(chunk, windows - first);
-    std::vector<torch::Tensor> inputs;
     torch::Tensor x;
     {
       torch::NoGradGuard no_grad;
       x = model.embed(ids.narrow(0, first, count));
       for (int64_t layer = 0; layer < layers; ++layer) {
-        inputs.push_back(x);
-        x = model.load_block(layer).forward(x);
+        std::vector<torch::Tensor> values;
+        const torch::Tensor next = forward_with_products(model.load_block(layer), x, values);
+        values.push_back(x);
+        kept.put(layer, values);
+        x = next;
       }
     }
     torch::Tensor gradient = stream_gradient(model, x, generator);
     for (int64_t layer = layers - 1; layer >= 0; --layer) {
       const DecoderBlock block = model.load_block(layer);
-      std::vector<torch::Tensor> gradients;
-      gradient = backward(block, inputs.back(), gradient, gradients);
-      visit(layer, first * length, block, inputs.back(), gradients);
-      inputs.pop_back();
+      std::vector<torch::Tensor> products = kept.get(layer, count);
+      const torch::Tensor input = products.back();
+      products.pop_back();
+      const BlockGraph graph = block_graph(block, input, products);
+      std::vector<torch::Tensor> wanted = {graph.x};
+      wanted.insert(wanted.end(), graph.outputs.begin(), graph.outputs.end());
+      auto gradients = torch::autograd::grad({graph.out}, wanted, {gradient});
+      gradient = gradients.front();
+      gradients.erase(gradients.begin());
+      visit(layer, first * length, graph.inputs, gradients);
       model.release_block(layer);
       progress.advance(1, "");
     }
   }
+}
+
+int64_t gradient_floats(const DecoderConfig& config, int64_t length) {
+  const int64_t tokens = std::max<int64_t>(1, kChunkTokens / length) * length;
+  const std::vector<int64_t> kept = kept_widths(config);
+  int64_t weights = 0, outputs = 0, largest = 0;
+  for (const auto& group : block_linears(config, 0)) {
+    for (const LinearInfo& linear : group) {
+      weights += linear.in_features * linear.out_features;
+      outputs += linear.out_features;
+      largest = std::max(largest, linear.out_features);
+    }
+  }
+  const int64_t head = config.vocab_size * config.hidden_size;
+  const int64_t logits = std::max(kLogits, config.vocab_size);  // with softmax, draws, gradients
+  // What is kept; a block's graph and the gradients in it; one layer's integers and factors.
+  return config.num_layers * tokens * std::accumulate(kept.begin(), kept.end(), int64_t{0}) +
+         weights + 6 * tokens * outputs + head + 5 * logits + 2 * tokens * largest +
+         3 * largest * largest;
 }
 
 std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& model,
@@ -96,7 +150,7 @@ std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& m
     chosen.push_back(window);
   const int64_t tokens = static_cast<int64_t>(chosen.size()) * length;
   std::vector<std::vector<OutputGradients>> result(model.config().num_layers);
-  const auto visit = [&](int64_t layer, int64_t first, const DecoderBlock&, const torch::Tensor&,
+  const auto visit = [&](int64_t layer, int64_t first, const std::vector<torch::Tensor>&,
                          const std::vector<torch::Tensor>& gradients) {
     result[layer].resize(gradients.size());
     for (size_t i = 0; i < gradients.size(); ++i) {

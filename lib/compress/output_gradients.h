@@ -13,21 +13,25 @@
 
 namespace curvq::internal {
 
-// Gradients of a chunk of tokens in a block: `first`, the number of its first token; x [n, t,
-// hidden], the block's input; gradients [n, t, out] in the outputs of its linear layers, in the
-// order of block_linears().
+// A chunk of tokens in a block: `first`, the number of its first token; inputs [n, t, in] of each
+// group of block_linears(); gradients [n, t, out] in the outputs of its linear layers, in that
+// order.
 using GradientVisitor =
-    std::function<void(int64_t layer, int64_t first, const DecoderBlock& block,
-                       const torch::Tensor& x, const std::vector<torch::Tensor>& gradients)>;
+    std::function<void(int64_t layer, int64_t first, const std::vector<torch::Tensor>& inputs,
+                       const std::vector<torch::Tensor>& gradients)>;
 
 // Visits all blocks and all tokens. The gradients are those of the summed negative log likelihood,
 // labels drawn from the model's own softmax, one a position, so that E[g g^T] is the output factor
 // of the Fisher matrix, the Hessian of KL(model || .).
 //   ids [n, t] int64
-// Goes a few windows at a time forward, keeping each block's input, and back block by block; only
-// one block's weights are in memory. Costs three forward passes. Same seed, same result.
+// Goes about 512 tokens at a time forward, keeping each block's input and products, and back block
+// by block; only one block's weights are in memory. Costs two forward passes. Same seed, same
+// result.
 void visit_output_gradients(const DecoderModel& model, const torch::Tensor& ids, uint64_t seed,
                             const GradientVisitor& visit);
+
+// Floats that this holds at its peak, for windows of `length` tokens.
+int64_t gradient_floats(const DecoderConfig& config, int64_t length);
 
 // Of a linear layer, g_t its gradient at token t as above.
 struct OutputGradients {

@@ -46,30 +46,24 @@ std::vector<std::vector<FactorDiagonals>> factor_diagonals(const DecoderModel& m
   const auto mean_square = [&](const torch::Tensor& x) {
     return x.detach().reshape({-1, x.size(-1)}).square().sum(0) / tokens;
   };
-  visit_output_gradients(
-      model, ids, seed,
-      [&](int64_t layer, int64_t, const DecoderBlock& block, const torch::Tensor& x,
-          const std::vector<torch::Tensor>& gradients) {
-        torch::NoGradGuard no_grad;
-        const torch::Tensor qkv = block.qkv_input(x), o = block.o_input(qkv);
-        const torch::Tensor gate_up = block.gate_up_input(x + block.o.forward(o));
-        const torch::Tensor inputs[] = {mean_square(qkv), mean_square(o), mean_square(gate_up),
-                                        mean_square(block.down_input(gate_up))};
-        DecoderBlock copy = block;
-        size_t slot = 0, group = 0;
-        for (const auto& linears : copy.linears()) {
-          for (size_t i = 0; i < linears.size(); ++i, ++slot) {
-            const FactorDiagonals chunk{inputs[group], mean_square(gradients[slot])};
-            if (out[layer].size() <= slot) {
-              out[layer].push_back(chunk);
-            } else {
-              out[layer][slot].inputs = out[layer][slot].inputs + chunk.inputs;
-              out[layer][slot].gradients = out[layer][slot].gradients + chunk.gradients;
-            }
-          }
-          ++group;
+  const auto groups = block_linears(model.config(), 0);
+  const auto add = [&](int64_t layer, int64_t, const std::vector<torch::Tensor>& inputs,
+                       const std::vector<torch::Tensor>& gradients) {
+    size_t slot = 0;
+    for (size_t group = 0; group < groups.size(); ++group) {
+      const torch::Tensor of_inputs = mean_square(inputs[group]);
+      for (size_t i = 0; i < groups[group].size(); ++i, ++slot) {
+        const FactorDiagonals chunk{of_inputs, mean_square(gradients[slot])};
+        if (out[layer].size() <= slot) {
+          out[layer].push_back(chunk);
+        } else {
+          out[layer][slot].inputs = out[layer][slot].inputs + chunk.inputs;
+          out[layer][slot].gradients = out[layer][slot].gradients + chunk.gradients;
         }
-      });
+      }
+    }
+  };
+  visit_output_gradients(model, ids, seed, add);
   return out;
 }
 

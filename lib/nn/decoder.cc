@@ -100,7 +100,8 @@ std::vector<torch::Tensor> forward_together(const std::vector<const Linear*>& li
   constexpr int64_t kWorthStacking = 64;
   std::vector<torch::Tensor> outputs, weights;
   for (const Linear* linear : linears) {
-    if (!linear->packed && !linear->bias.defined()) weights.push_back(linear->weight);
+    if (!linear->packed && !linear->bias.defined() && !linear->product.defined())
+      weights.push_back(linear->weight);
   }
   if (weights.size() < linears.size() || x.numel() / x.size(-1) < kWorthStacking) {
     for (const Linear* linear : linears) outputs.push_back(linear->forward(x));
@@ -115,6 +116,20 @@ std::vector<torch::Tensor> forward_together(const std::vector<const Linear*>& li
   return outputs;
 }
 
+// The product x W^T, known from before.
+struct KnownProduct : torch::autograd::Function<KnownProduct> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor&,
+                               const torch::Tensor& weight, const torch::Tensor& product) {
+    context->save_for_backward({weight});
+    return product.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0].matmul(context->get_saved_variables()[0]), torch::Tensor(),
+            torch::Tensor()};
+  }
+};
+
 void append_to_cache(torch::Tensor& store, const torch::Tensor& values, int64_t begin) {
   store.narrow(1, begin, values.size(1)).copy_(values);
 }
@@ -122,6 +137,10 @@ void append_to_cache(torch::Tensor& store, const torch::Tensor& values, int64_t 
 }  // namespace
 
 torch::Tensor Linear::forward(const torch::Tensor& x) const {
+  if (product.defined()) {
+    const torch::Tensor y = KnownProduct::apply(x, weight, product);
+    return bias.defined() ? y + bias : y;
+  }
   if (!packed) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
   const torch::Tensor input = x.contiguous();
   std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());

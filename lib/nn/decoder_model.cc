@@ -29,7 +29,9 @@ void check_shape(const TensorView& tensor, const std::vector<int64_t>& shape) {
 }
 
 void check_finite(const torch::Tensor& values, const TensorView& tensor) {
-  if (std::isfinite(values.abs().max().item<double>())) return;
+  if (values.numel() == 0) return;
+  const auto [least, most] = values.aminmax();  // NaN if there is one
+  if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) return;
   const torch::Tensor flat = values.flatten();
   const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(flat)));
   const int64_t first = bad[0][0].item<int64_t>();

@@ -25,4 +25,14 @@ struct BlockGraph {
 // The block's linear layers must not be packed.
 BlockGraph block_graph(const DecoderBlock& block, const torch::Tensor& x);
 
+// The same without the products of linear layers, known from forward_with_products(), which spares
+// most of the work; `out` then holds no values, only gradients go through it.
+BlockGraph block_graph(const DecoderBlock& block, const torch::Tensor& x,
+                       const std::vector<torch::Tensor>& products);
+
+// block.forward(x); `products` become x W^T of all linear layers but the last, in the order of
+// block_linears().
+torch::Tensor forward_with_products(const DecoderBlock& block, const torch::Tensor& x,
+                                    std::vector<torch::Tensor>& products);
+
 }  // namespace curvq

@@ -26,6 +26,9 @@ struct Linear {
   std::shared_ptr<const QuantizedMatrix> packed;    // set when packed
   Activations activations = Activations::kFloat32;  // of a packed layer, where it can
   torch::Tensor bias;                               // [out] or undefined
+  // x W^T, [..., out], where it is known already (W dense): forward() takes it from here, its
+  // gradient in x being that of the product. Undefined otherwise.
+  torch::Tensor product;
 
   // x [..., in] -> [..., out].
   torch::Tensor forward(const torch::Tensor& x) const;
@@ -87,6 +90,8 @@ class DecoderModel {
   torch::Tensor head_input(const torch::Tensor& hidden) const;
   // Final norm and output head: [..., hidden] -> [..., vocab]. The head is loaded at first use.
   torch::Tensor logits(const torch::Tensor& hidden) const;
+  // Frees the output head, until logits() loads it again.
+  void release_head() const { head_ = torch::Tensor(); }
 
   // Residual stream behind the last block for windows of ids [n, t], block after block:
   // [n, t, hidden].
