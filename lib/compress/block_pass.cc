@@ -94,7 +94,8 @@ class BlockPass {
     if (options_.stats != nullptr) {
       moments.hessian = options_.stats->read(info.name, info.in_features);
       if (options_.output_factors)
-        moments.output_factor = options_.stats->read_output_factor(info.name, info.out_features);
+        moments.output_factor = options_.stats->read_output_factor(info.name, info.out_features,
+                                                                   &moments.factor_shrinkage);
       return;
     }
     if (!activations_) return;
@@ -106,6 +107,7 @@ class BlockPass {
     }
     if (options_.output_factors) {
       moments.output_factor = shrunk_factor(gradients.factor, gradients.samples);
+      moments.factor_shrinkage = factor_shrinkage(info.out_features, gradients.samples);
       moments.held_out_factor = gradients.held_out;
     }
   }

@@ -142,13 +142,15 @@ std::vector<float> LayerHessians::read(const std::string& layer, int64_t cols) c
   return values;
 }
 
-torch::Tensor LayerHessians::read_output_factor(const std::string& layer, int64_t rows) const {
+torch::Tensor LayerHessians::read_output_factor(const std::string& layer, int64_t rows,
+                                                double* shrinkage) const {
   const TensorView& tensor = output_factor(layer, rows);
   const auto provenance = CurvatureProvenance::parse(file_.metadata(), file_.path());
   std::vector<float> values = tensor.to_f32();
   require_moments(values, rows, tensor);
-  return shrunk_factor(torch::from_blob(values.data(), {rows, rows}),
-                       provenance.loss_terms * provenance.label_draws);
+  const int64_t samples = provenance.loss_terms * provenance.label_draws;
+  *shrinkage = factor_shrinkage(rows, samples);
+  return shrunk_factor(torch::from_blob(values.data(), {rows, rows}), samples);
 }
 
 }  // namespace curvq::internal

@@ -31,7 +31,8 @@ class LayerHessians {
   std::vector<float> read(const std::string& layer, int64_t cols) const;
   // NAME.G [rows, rows], shrunk by the number of gradients it is the mean of; see shrunk_factor().
   // Throws FormatError for metadata that do not tell this number or a matrix that is not symmetric.
-  torch::Tensor read_output_factor(const std::string& layer, int64_t rows) const;
+  // `shrinkage` takes how far.
+  torch::Tensor read_output_factor(const std::string& layer, int64_t rows, double* shrinkage) const;
 
  private:
   const TensorView* source(const std::string& layer, int64_t cols) const;

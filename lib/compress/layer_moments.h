@@ -18,6 +18,7 @@ struct LayerMoments {
   // [out, out], shrunk_factor() of the windows that rounding sees, and what the others' gradients
   // give; undefined where they are not wanted.
   torch::Tensor output_factor, held_out_factor;
+  double factor_shrinkage = 0;  // of output_factor towards the identity
 };
 
 struct MomentsWanted {

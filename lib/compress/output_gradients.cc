@@ -193,8 +193,12 @@ torch::Tensor shrunk_factor(const torch::Tensor& factor, int64_t samples) {
   const double mean = factor.diagonal().mean().item<double>();
   const torch::Tensor identity = torch::eye(rows);
   if (!(mean > 0) || !std::isfinite(mean)) return identity;
-  const double rho = 10.0 * static_cast<double>(rows) / static_cast<double>(10 * rows + samples);
+  const double rho = factor_shrinkage(rows, samples);
   return (factor * ((1 - rho) / mean) + identity * rho).contiguous();
+}
+
+double factor_shrinkage(int64_t rows, int64_t samples) {
+  return 10.0 * static_cast<double>(rows) / static_cast<double>(10 * rows + samples);
 }
 
 torch::Tensor mixed_weights(const torch::Tensor& x, const torch::Tensor& energies) {

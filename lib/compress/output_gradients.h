@@ -57,10 +57,11 @@ std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& m
                                                            ScratchFile* factors);
 
 // The factor of an estimate from `samples` gradients, drawn towards the identity where they are
-// few: (1 - rho) G / mean(diag G) + rho I with rho = 10 R / (10 R + samples), R = rows of G. Noise
-// that rounding would follow costs more than the directions it hides. The identity for a G of
-// zeros.
+// few: (1 - rho) G / mean(diag G) + rho I with rho = factor_shrinkage(), R = rows of G. Noise that
+// rounding would follow costs more than the directions it hides. The identity for a G of zeros.
 torch::Tensor shrunk_factor(const torch::Tensor& factor, int64_t samples);
+// 10 R / (10 R + samples).
+double factor_shrinkage(int64_t rows, int64_t samples);
 
 // Row weights u_t = (1 + w_t sum |x|^2 / sum w |x|^2) / 2: with them X^T diag(u) X has the trace of
 // X^T X, half of it from plain tokens and half from tokens by their energies w.

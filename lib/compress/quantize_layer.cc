@@ -1,6 +1,7 @@
 #include <chrono>
 
 #include "compress/layer_error.h"
+#include "compress/rounding_steps.h"
 #include "curvq/compress/prune_model.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
@@ -40,7 +41,8 @@ PrunedMatrix prune_first(const LayerProblem& problem, const PruneOptions& option
 // than before; keeps what they like best.
 QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatrix& rtn,
                                const QuantizedMatrix& gptq, const RefineOptions& options,
-                               const uint8_t* mask, LayerResult& result) {
+                               const uint8_t* mask, internal::RoundingSteps& steps,
+                               LayerResult& result) {
   const int64_t rows = problem.rows;
   const auto trace = [&](const float* d) {
     return kronecker_trace(d, rows, problem.held_out_factor, problem.held_out_hessian,
@@ -63,12 +65,19 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
                                      (i % (rows + 1) == 0 ? towards_identity : 0.0));
     }
     QuantizedMatrix trial = gptq;
-    refine(problem.weight, problem.hessian, towards_identity < 1 ? factor.data() : nullptr, trial,
-           options, mask);
+    const std::vector<double> objectives =
+        refine(problem.weight, problem.hessian, towards_identity < 1 ? factor.data() : nullptr,
+               trial, options, mask);
+    if (towards_identity == 0) {
+      steps.add_sweeps(objectives, trial);
+    } else {
+      steps.add(towards_identity < 1 ? "sweeps with half of G" : "sweeps without G", trial);
+    }
     const double of_trial = error(trial);
     if (!(of_trial < errors.gptq)) continue;
     kept = std::move(trial);
     errors.kept = of_trial;
+    result.shrinkage = 1 - (1 - problem.factor_shrinkage) * (1 - towards_identity);
     if (towards_identity > 0)
       result.note = towards_identity < 1 ? "half of the output factor: all of it did worse"
                                          : "no output factor: with it held-out tokens did worse";
@@ -78,6 +87,7 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
   if (errors.rtn < errors.kept) {
     result.note = "rounded to nearest: held-out tokens did worse with everything else";
     kept = rtn;
+    result.shrinkage.reset();
     errors.kept = errors.rtn;
   }
   if (!result.note.empty()) log_warning(problem.name + ": " + result.note);
@@ -116,9 +126,11 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
   });
   if (options.method == Method::kRtn) {
     set_relative_errors(problem, matrix, nullptr, result);
+    result.steps = {{"rtn", result.rtn_relative_error, {}}};
   } else {
     if (problem.hessian == nullptr)
       throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
+    const char* of_gptq = options.gptq.search_scales ? "gptq with scale search" : "gptq";
     GptqResult solved =
         gptq(weight, problem.hessian, matrix.grid, options.gptq, problem.name, kept);
     result.damping = solved.damping;
@@ -130,17 +142,26 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
       result.note = format("damping raised to %g: the hessian is singular", solved.damping);
       log_warning(problem.name + ": " + result.note);
     }
-    if (options.refine.sweeps > 0 && !solved.all_dead && problem.held_out_hessian != nullptr) {
+    if (options.refine.sweeps > 0 && !solved.all_dead) {
+      internal::RoundingSteps steps(problem);
+      steps.add("rtn", matrix);
+      steps.add(of_gptq, solved.matrix);
       solved.matrix = named([&] {
-        return refine_guarded(problem, matrix, solved.matrix, options.refine, kept, result);
+        if (problem.held_out_hessian != nullptr) {
+          return refine_guarded(problem, matrix, solved.matrix, options.refine, kept, steps,
+                                result);
+        }
+        steps.add_sweeps(refine(problem.weight, problem.hessian, problem.output_factor,
+                                solved.matrix, options.refine, kept),
+                         solved.matrix);
+        if (problem.output_factor != nullptr) result.shrinkage = problem.factor_shrinkage;
+        return std::move(solved.matrix);
       });
-    } else if (options.refine.sweeps > 0 && !solved.all_dead) {
-      named([&] {
-        return refine(problem.weight, problem.hessian, problem.output_factor, solved.matrix,
-                      options.refine, kept);
-      });
+      result.steps = steps.all();
     }
     set_relative_errors(problem, matrix, &solved.matrix, result);
+    if (result.steps.empty())
+      result.steps = {{"rtn", result.rtn_relative_error, {}}, {of_gptq, result.relative_error, {}}};
     matrix = std::move(solved.matrix);
   }
   if (mask != nullptr) *mask = std::move(pruned.mask);

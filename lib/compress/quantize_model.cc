@@ -5,6 +5,7 @@
 
 #include "compress/block_pass.h"
 #include "compress/layer_hessians.h"
+#include "compress/layer_problem.h"
 #include "compress/model_output.h"
 #include "compress/output_plan.h"
 #include "curvq/compress/mask_file.h"
@@ -149,21 +150,8 @@ class ModelQuantizer {
 
   void quantize_linear(Linear& linear, const LayerMoments& moments, CheckpointWriter& writer) {
     const PlannedLayer& planned = *by_name_.at(linear.info.name);
-    LayerProblem problem;
-    problem.name = planned.name;
-    problem.weight = linear.weight.data_ptr<float>();
-    problem.rows = planned.rows;
-    problem.cols = planned.cols;
-    const auto data = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
-    const auto tensor_data = [](const torch::Tensor& tensor) {
-      return tensor.defined() ? tensor.data_ptr<float>() : nullptr;
-    };
-    problem.hessian = data(moments.hessian);
-    problem.output_factor = tensor_data(moments.output_factor);
-    problem.held_out_hessian = data(moments.held_out_hessian);
-    problem.held_out_factor = tensor_data(moments.held_out_factor);
-    problem.scheme = *planned.scheme;
-    problem.tensor_amax = amax_.at(fused_group_key(planned.name));
+    const LayerProblem problem = internal::layer_problem(
+        planned, *planned.scheme, amax_.at(fused_group_key(planned.name)), linear.weight, moments);
     LayerResult result;
     std::vector<uint8_t> mask;
     QuantizedMatrix matrix = quantize_layer(problem, options_, result, &mask);

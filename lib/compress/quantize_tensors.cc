@@ -103,7 +103,8 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
     problem.cols = layer.cols;
     problem.hessian = hessian.empty() ? nullptr : hessian.data();
     torch::Tensor factor;
-    if (options.output_factor) factor = stats->read_output_factor(layer.name, layer.rows);
+    if (options.output_factor)
+      factor = stats->read_output_factor(layer.name, layer.rows, &problem.factor_shrinkage);
     problem.output_factor = factor.defined() ? factor.data_ptr<float>() : nullptr;
     problem.tensor_amax = amax.at(fused_group_key(layer.name));
     problem.scheme = *layer.scheme;

@@ -25,6 +25,7 @@ struct LayerProblem {
   int64_t rows = 0, cols = 0;
   const float* hessian = nullptr;        // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
   const float* output_factor = nullptr;  // [rows, rows] for the sweeps, see refine(); or null
+  double factor_shrinkage = 0;           // how far output_factor is drawn to the identity, 0 to 1
   // The same of tokens that rounding does not see; without both nothing is judged by them.
   const float* held_out_hessian = nullptr;
   const float* held_out_factor = nullptr;
@@ -36,6 +37,14 @@ struct LayerProblem {
 // and of what was kept.
 struct HeldOutErrors {
   double rtn = 0, gptq = 0, kept = 0;
+};
+
+// The objective tr(G D H D^T) / tr(G W H W^T) behind one step of a layer's rounding, by the H (and
+// G; without it, the identity) that rounding saw, and by those of held-out tokens.
+struct RoundingStep {
+  std::string name;  // "rtn", "gptq", "sweep 1", ...
+  double calibration = 0;
+  std::optional<double> held_out;
 };
 
 // What became of a layer.
@@ -52,6 +61,8 @@ struct LayerResult {
   double damping = 0;
   int64_t dead_inputs = 0;
   std::optional<HeldOutErrors> held_out;
+  std::vector<RoundingStep> steps;  // in the order in which they were taken
+  std::optional<double> shrinkage;  // of G towards the identity, 0 to 1, in the sweeps that stay
   double seconds = 0;
   std::string note;  // anything a user should know; empty if all went as asked
 };
