@@ -13,13 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TokenWindows part(const TokenWindows& windows, int64_t first, int64_t count) {
-  TokenWindows out = windows;
-  out.num_windows = count;
-  out.ids.assign(windows.window(first), windows.window(first) + count * windows.length);
-  return out;
-}
-
 QuantizeOptions plain(const QuantizeOptions& options, Method method) {
   QuantizeOptions out = options;
   static_cast<CaptureOptions&>(out) = CaptureOptions();
@@ -46,8 +39,8 @@ QuantizeReport quantize_guarded(const std::string& model, const TokenWindows& ca
   const int64_t held_out = options.held_out_windows(calibration.num_windows);
   if (held_out == 0)
     throw UsageError("the guard needs calibration windows that are held out; set --held-out");
-  const TokenWindows seen = part(calibration, 0, calibration.num_windows - held_out);
-  const TokenWindows judges = part(calibration, seen.num_windows, held_out);
+  const TokenWindows seen = window_range(calibration, 0, calibration.num_windows - held_out);
+  const TokenWindows judges = window_range(calibration, seen.num_windows, held_out);
   QuantizeOptions dry = options;
   dry.dry_run = true;
   QuantizeReport report = quantize_model(model, &calibration, dry, {});

@@ -18,6 +18,23 @@ std::string dividing_groups(int64_t cols) {
   return out.empty() ? "none of 16, 32, 64, 128 divides" : out + " would divide";
 }
 
+void check_assignment(const SchemeAssignment& assignment, const std::vector<LayerShape>& layers) {
+  const auto& schemes = assignment.schemes;
+  for (const LayerShape& layer : layers) {
+    if (schemes.count(layer.name) > 0) continue;
+    throw FormatError(assignment.file + ": there is no entry for " + layer.name +
+                      "; every linear layer needs one, \"keep\" leaves it as it is");
+  }
+  for (const auto& [name, scheme] : schemes) {
+    if (std::any_of(layers.begin(), layers.end(),
+                    [&](const LayerShape& layer) { return layer.name == name; }))
+      continue;
+    throw FormatError(assignment.file + ": the entry " + name + " names none of the model's " +
+                      std::to_string(layers.size()) + " linear layers; the first is " +
+                      layers.front().name + ", the last " + layers.back().name);
+  }
+}
+
 }  // namespace
 
 SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
@@ -75,6 +92,29 @@ SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
   return rule;
 }
 
+Scheme scheme_of_layer(Scheme scheme, const LayerShape& layer) {
+  const bool half = layer.dtype == DType::kF16 || layer.dtype == DType::kBF16;
+  scheme.scale_dtype = scheme.source_dtype = half ? layer.dtype : DType::kF32;
+  return scheme;
+}
+
+std::string rule_text(const std::optional<Scheme>& scheme) {
+  if (!scheme) return "keep";
+  std::string text = scheme->name();
+  if (scheme->scale_type == ScaleType::kFloat)
+    text += format(" group-size=%lld", static_cast<long long>(scheme->group_size));
+  if (!scheme->symmetric) text += " symmetric=false";
+  if (scheme->rule != ScaleRule::kCurvq)
+    text.append(" scale-rule=").append(scale_rule_name(scheme->rule));
+  if (scheme->scale_type == ScaleType::kE8M0 && scheme->mx_rule != MxRule::kEven)
+    text.append(" mx-rule=").append(mx_rule_name(scheme->mx_rule));
+  return text;
+}
+
+std::optional<Scheme> parse_rule_text(const std::string& text) {
+  return SchemeRule::parse("* = " + text, Scheme()).scheme;
+}
+
 void require_match(const std::string& option, const std::string& pattern,
                    const std::vector<LayerShape>& layers) {
   for (const LayerShape& layer : layers) {
@@ -89,6 +129,7 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
                                       const PlanOptions& options) {
   if (layers.empty()) throw UsageError("the model has no linear layer to quantize");
   options.scheme.validate();
+  if (options.assignment) check_assignment(*options.assignment, layers);
   for (const std::string& pattern : options.ignore) require_match("--ignore", pattern, layers);
   for (const SchemeRule& rule : options.rules) require_match("--rule", rule.pattern, layers);
 
@@ -98,6 +139,10 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
     PlannedLayer planned;
     static_cast<LayerShape&>(planned) = layer;
     planned.scheme = options.scheme;
+    if (options.assignment) {
+      planned.scheme = options.assignment->schemes.at(layer.name);
+      if (!planned.scheme) planned.reason = "kept by the plan";
+    }
     for (const SchemeRule& rule : options.rules) {
       if (!pattern_matches(rule.pattern, layer.name)) continue;
       planned.scheme = rule.scheme;
@@ -129,10 +174,7 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
       }
     }
     if (planned.scheme) {
-      const DType dtype =
-          layer.dtype == DType::kF16 || layer.dtype == DType::kBF16 ? layer.dtype : DType::kF32;
-      planned.scheme->scale_dtype = dtype;
-      planned.scheme->source_dtype = dtype;
+      planned.scheme = scheme_of_layer(*planned.scheme, layer);
       ++quantized;
     }
     plan.push_back(std::move(planned));

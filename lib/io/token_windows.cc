@@ -194,6 +194,13 @@ TokenWindows load_text(const std::string& path, const Tokenizer* tokenizer,
 
 }  // namespace
 
+TokenWindows window_range(const TokenWindows& windows, int64_t first, int64_t count) {
+  TokenWindows out = windows;
+  out.num_windows = count;
+  out.ids.assign(windows.window(first), windows.window(first) + count * windows.length);
+  return out;
+}
+
 TokenWindows load_token_windows(const std::string& source, const Tokenizer* tokenizer,
                                 const TokenWindowsOptions& options) {
   if (options.num_samples < 0 || options.max_length < 0 || options.vocab_size < 0) {

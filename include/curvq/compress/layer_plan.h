@@ -1,6 +1,7 @@
 // Which linear layer gets which scheme, decided and checked before any work is done.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,11 @@ struct SchemeRule {
   static SchemeRule parse(const std::string& text, const Scheme& defaults);
 };
 
+// What stands behind the ' = ' of a rule: "int4 group-size=64", "keep".
+std::string rule_text(const std::optional<Scheme>& scheme);
+// The inverse, with nothing taken from defaults.
+std::optional<Scheme> parse_rule_text(const std::string& text);
+
 // A linear layer as the planner sees it.
 struct LayerShape {
   std::string name;  // without ".weight"
@@ -33,14 +39,24 @@ struct LayerShape {
   DType dtype = DType::kF32;
 };
 
+// The scheme with the float scales that the layer's dtype (F64: F32) calls for, and its arithmetic.
+Scheme scheme_of_layer(Scheme scheme, const LayerShape& layer);
+
 struct PlannedLayer : LayerShape {
   std::optional<Scheme> scheme;  // nullopt: kept as it is
   std::string reason;            // why it is kept
 };
 
+// A scheme, or nullopt to keep it, for each layer by name, as a plan file gives it.
+struct SchemeAssignment {
+  std::string file;  // for messages
+  std::map<std::string, std::optional<Scheme>> schemes;
+};
+
 struct PlanOptions {
   Scheme scheme;
-  std::vector<std::string> ignore;  // patterns of layers to keep
+  std::optional<SchemeAssignment> assignment;  // instead of `scheme`; has an entry for every layer
+  std::vector<std::string> ignore;             // patterns of layers to keep
   std::vector<SchemeRule> rules;
   OnIndivisible on_indivisible = OnIndivisible::kError;
 };
@@ -49,9 +65,9 @@ struct PlanOptions {
 void require_match(const std::string& option, const std::string& pattern,
                    const std::vector<LayerShape>& layers);
 
-// Float scales take the layer's own dtype (F64: F32), and so does kCompressedTensors' arithmetic.
-// Throws UsageError for a pattern that matches no layer (with names that exist), a group that does
-// not divide under kError, and if nothing at all would be quantized.
+// Schemes are those of scheme_of_layer(). Throws UsageError for a pattern that matches no layer
+// (with names that exist), a group that does not divide under kError, and if nothing at all would
+// be quantized; FormatError, naming the entry, for an assignment with a layer too many or too few.
 std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
                                       const PlanOptions& options);
 

@@ -19,6 +19,9 @@ struct TokenWindows {
   const int32_t* window(int64_t i) const { return ids.data() + i * length; }
 };
 
+// The windows first, ..., first + count - 1; origin and hash stay those of all.
+TokenWindows window_range(const TokenWindows& windows, int64_t first, int64_t count);
+
 struct TokenWindowsOptions {
   int64_t num_samples = 0;  // the first so many windows; 0: all
   int64_t max_length = 0;   // of a window; 0: rows of ids as they are (text needs it)
