@@ -6,6 +6,7 @@
 #define CURVQ_COMMANDS(COMMAND) \
   COMMAND(kInspectCommand)      \
   COMMAND(kHessianCommand)      \
+  COMMAND(kPlanCommand)         \
   COMMAND(kQuantizeCommand)     \
   COMMAND(kPruneCommand)        \
   COMMAND(kEvalCommand)         \

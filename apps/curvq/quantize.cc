@@ -1,14 +1,17 @@
 #include "curvq/compress/quantize.h"
 
-#include "capture_options.h"
 #include "commands.h"
+#include "curvq/compress/plan.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/curvature/layer_curvature.h"
+#include "curvq/io/atomic_output.h"
 #include "curvq/io/checkpoint.h"
 #include "curvq/nn/decoder_config.h"
 #include "data.h"
 #include "quantize_guard.h"
 #include "quantize_report.h"
+#include "rounding_options.h"
 
 namespace curvq::cli {
 namespace {
@@ -42,58 +45,38 @@ void declare(Options& options) {
                 "keep layers whose name matches (glob, or re:REGEX); repeatable")
       .add_list("rule", "'PATTERN = SCHEME KEY=VALUE'",
                 "another scheme for some layers, or keep; repeatable")
-      .add_group("method")
-      .add_choice("method", {"rtn", "gptq"}, "round to nearest, or GPTQ", "gptq")
-      .add_choice(
-          "preset", {"fast", "default", "best"},
-          "fast: --method rtn; best: --scale-search hessian --sweeps 2 --token-weights gradient "
-          "--output-factor fisher --held-out 0.2 --guard held-out "
-          "--input-correction 1 --residual-correction 0.5 "
-          "(corrections with sequential capture only); options given beside it win",
-          "default");
-  add_calibration_options(options);
+      .add_text("plan", "FILE", "each layer's scheme by a plan.json, instead of --scheme")
+      .add_group("method");
+  add_rounding_options(options);
   options
-      .add_choice("act-order", {"static", "none"},
-                  "largest Hessian diagonal first, or left to right", "static")
-      .add_choice("scale-search", {"none", "hessian"},
-                  "scales by the format's rule, or of those near it the one whose rounded group "
-                  "adds least to the layer's error (none)")
-      .add_integer("sweeps", "N",
-                   "passes of block coordinate descent over codes (and scales, with "
-                   "--scale-search hessian) after gptq (0)",
-                   0, 1000)
-      .add_integer("block-size", "N", "columns between two lazy updates", 1, int64_t{1} << 24, 128);
-  add_correction_options(options);
-  options
-      .add_choice("output-factor", {"none", "fisher"},
-                  "sweeps weigh a layer's outputs alike, or by how the model's likelihood depends "
-                  "on them, correlations included (none)")
-      .add_number("held-out", "SHARE",
-                  "of the calibration windows, the last ones, that rounding does not see: by them "
-                  "each layer's sweeps are judged, and what they would worsen is undone (0; the "
-                  "best preset 0.2)",
-                  0, 0.9)
       .add_choice("guard", {"none", "held-out"},
                   "also round by plain gptq and to nearest, and write what is closest to the "
                   "original model on the held-out windows (none; the best preset held-out)")
-      .add_text(
-          "stats", "FILE",
-          "instead of calibration: NAME.hessian, NAME.A or NAME.inputs of each layer, and NAME.G "
-          "for --output-factor, as curvq hessian --what kfac --stats writes; of the original "
-          "model's activations")
       .add_group("running")
       .add_bytes("max-shard-size", "largest file of weights", "5GB")
       .add_max_memory()
       .add_threads()
       .add_device()
       .add_seed()
+      .add_text("report", "FILE", "write a page (.html) with the layers' errors, step by step")
       .add_example(
           "quantize Llama-3.2-1B --out Llama-3.2-1B-NVFP4 --scheme nvfp4 --calibration "
           "calibration.txt");
 }
 
+void read_plan_file(const Options& options, PlanOptions& plan) {
+  for (const char* name : {"scheme", "group-size", "symmetric"}) {
+    if (options.given(name))
+      throw UsageError(options.where(name) +
+                       " stands beside --plan, which has each layer's scheme; leave one of them "
+                       "out, or change single layers with --rule");
+  }
+  const std::string hash = Checkpoint(options.positional("MODEL")).content_hash();
+  plan.assignment = read_plan(options.text("plan"), hash);
+}
+
 QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
-  QuantizeOptions out;
+  QuantizeOptions out = read_rounding(options, bare, stats);
   out.out = options.flag("dry-run") && !options.has("out") ? "" : options.text("out");
   out.overwrite = options.flag("overwrite");
   out.dry_run = options.flag("dry-run");
@@ -118,6 +101,7 @@ QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
   scheme.rule = parse_scale_rule(options.text("scale-rule"));
   scheme.mx_rule = parse_mx_rule(options.text("mx-rule"));
   out.plan.scheme = scheme;
+  if (options.has("plan")) read_plan_file(options, out.plan);
   out.plan.ignore = options.list("ignore");
   for (const std::string& rule : options.list("rule"))
     out.plan.rules.push_back(SchemeRule::parse(rule, scheme));
@@ -125,32 +109,6 @@ QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
   out.plan.on_indivisible = indivisible == "keep"      ? OnIndivisible::kKeep
                             : indivisible == "channel" ? OnIndivisible::kChannel
                                                        : OnIndivisible::kError;
-  const std::string preset = options.text("preset");
-  const std::string method =
-      preset == "fast" && !options.given("method") ? "rtn" : options.text("method");
-  out.method = method == "rtn" ? Method::kRtn : Method::kGptq;
-  if (preset == "best" && out.method == Method::kRtn)
-    throw UsageError("--preset best rounds by gptq; leave out --method rtn, or the preset");
-  static_cast<CaptureOptions&>(out) =
-      read_capture(options, !bare && !stats, out.method == Method::kGptq);
-  if (stats) out.capture = Capture::kFloat;
-  out.gptq.damping = options.number("damping");
-  out.gptq.block_size = options.integer("block-size");
-  out.gptq.act_order = options.text("act-order") == "none" ? ActOrder::kNone : ActOrder::kStatic;
-  const bool best = preset == "best";
-  const std::string search = options.has("scale-search") ? options.text("scale-search")
-                             : best                      ? "hessian"
-                                                         : "none";
-  out.gptq.search_scales = out.refine.search_scales = search == "hessian";
-  out.refine.sweeps = options.has("sweeps") ? static_cast<int>(options.integer("sweeps"))
-                      : best                ? 2
-                                            : 0;
-  out.output_factor = options.has("output-factor")
-                          ? options.text("output-factor") == "fisher"
-                          : best && !bare && out.method == Method::kGptq && out.refine.sweeps > 0;
-  out.held_out = options.has("held-out")               ? options.number("held-out")
-                 : best && out.output_factor && !stats ? 0.2
-                                                       : 0.0;
   out.max_shard_bytes = options.bytes("max-shard-size");
   if (options.has("max-memory")) out.max_memory_bytes = options.bytes("max-memory");
   return out;
@@ -196,6 +154,10 @@ int run(const Options& options, Output& output) {
   }
   output.inputs()["model"] = {{"path", model}, {"hash", Checkpoint(model).content_hash()}};
   if (windows) output.inputs()["calibration"] = describe(*windows);
+  if (options.has("plan")) {
+    output.inputs()["plan"] = {{"path", options.text("plan")},
+                               {"hash", file_hash(options.text("plan"))}};
+  }
   if (!stats.empty())
     output.inputs()["stats"] = {{"path", stats}, {"hash", Checkpoint(stats).content_hash()}};
   const auto write_report = [&](const QuantizeReport& report) {
@@ -224,6 +186,10 @@ int run(const Options& options, Output& output) {
   if (!guard.candidates.empty()) output.results()["guard"] = guard_json(guard);
   output.text(quantize_results_text(report, quantize_options, output.color()));
   output.text(guard_text(guard));
+  if (options.has("report") && !quantize_options.dry_run) {
+    write_file(options.text("report"), quantize_page(output.document()));
+    output.text("report: " + options.text("report") + "\n");
+  }
   return 0;
 }
 

@@ -38,6 +38,12 @@ OrderedJson quantize_results_json(const QuantizeReport& report, const QuantizeOp
                        {"damping", layer.damping},
                        {"dead_inputs", layer.dead_inputs},
                        {"seconds", layer.seconds}};
+    row["steps"] = OrderedJson::array();
+    for (const RoundingStep& step : layer.steps) {
+      row["steps"].push_back({{"step", step.name}, {"calibration", step.calibration}});
+      if (step.held_out) row["steps"].back()["held_out"] = *step.held_out;
+    }
+    if (layer.shrinkage) row["shrinkage"] = *layer.shrinkage;
     if (layer.held_out) {
       row["held_out_error"] = {{"rtn", layer.held_out->rtn},
                                {"gptq", layer.held_out->gptq},

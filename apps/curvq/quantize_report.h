@@ -14,6 +14,9 @@ OrderedJson quantize_results_json(const QuantizeReport& report, const QuantizeOp
 std::string quantize_results_text(const QuantizeReport& report, const QuantizeOptions& options,
                                   bool color);
 
+// A page out of the command's JSON document.
+std::string quantize_page(const OrderedJson& document);
+
 // Layers that are left as they are, with the reasons.
 OrderedJson kept_json(const std::vector<PlannedLayer>& kept);
 
