@@ -47,7 +47,9 @@ SCHEMES = {
     "int4-channel": ["--scheme", "int4", "--group-size", "0"],
     "int8": ["--scheme", "int8"],
     "fp8": ["--scheme", "fp8"],
+    "mixed-plan": [],  # by a plan of formats of every kind
 }
+PLAN = ["--bits", "5.5", "--on-indivisible", "keep", "--guard", "none"]
 METHODS = ("rtn", "gptq")
 CLIENTS = (("dequantize", "float32"), ("dequantize", "bfloat16"), ("lazy", "bfloat16"))
 # transformers 5.24 dequantizes at load by the first config group's scheme, whatever the layer's is.
@@ -118,6 +120,19 @@ def check_client(
     return f"{describe(ours, theirs)}; KL {ours['kl_mean']:.4f}"
 
 
+def check_mixed(directory: pathlib.Path) -> None:
+    config = json.loads((directory / "config.json").read_text())["quantization_config"]
+    formats = {group["format"] for group in config["config_groups"].values()}
+    if config["format"] != "mixed-precision" or len(formats) < 2:
+        raise client_check.CheckError(f"{config['format']} of {', '.join(sorted(formats))}")
+
+
+def clients_of(scheme: str) -> tuple:
+    if scheme == "mixed-plan":
+        return MIXED_CLIENTS[1:]  # FP4 runs in bfloat16 only
+    return MIXED_CLIENTS if scheme.endswith("-or-channel") else CLIENTS
+
+
 def run_scheme(
     options, ids, reference, scheme: str, method: str, work: pathlib.Path, report: Report
 ) -> None:
@@ -125,16 +140,22 @@ def run_scheme(
     ours = {}
 
     def quantize() -> str:
-        target = [options.model, "--out", directory, *SCHEMES[scheme], "--method", method]
         samples = ["--calibration", options.calibration, "--num-samples", options.num_samples]
+        target = [options.model, "--out", directory, *SCHEMES[scheme], "--method", method]
+        if scheme == "mixed-plan":
+            plan = work / f"{method}.json"
+            run_curvq(options, "plan", options.model, *PLAN, "--method", method, *samples, "--out", plan)
+            target += ["--plan", plan]
         run_curvq(options, "quantize", *target, *samples)
+        if scheme == "mixed-plan":
+            check_mixed(directory)
         ours.update(curvq_eval(options, directory))
         return f"perplexity {ours['perplexity']:.4f}"
 
     report.case(f"{scheme} {method} curvq", quantize)
     if not ours:
         return
-    for mode, dtype in MIXED_CLIENTS if scheme.endswith("-or-channel") else CLIENTS:
+    for mode, dtype in clients_of(scheme):
         if mode == "lazy" and "asymmetric" in scheme:
             continue  # compressed-tensors loads zero points only as it dequantizes
         check = functools.partial(
