@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "curvq/core/error.h"
+#include "curvq/io/model_files.h"
 #include "curvq/io/tokenizer.h"
 
 namespace curvq::cli {
@@ -11,11 +12,12 @@ namespace curvq::cli {
 namespace fs = std::filesystem;
 
 bool is_bare_safetensors(const std::string& model) {
-  if (fs::is_directory(model)) return false;
+  if (is_model(model)) return false;
   if (!fs::exists(model)) throw UsageError(model + ": no such model directory or file");
   if (fs::path(model).extension() == ".safetensors") return true;
   throw UnsupportedError(
-      model + ": not a model directory or .safetensors file; those are what this command reads");
+      model +
+      ": not a model directory, a .gguf or a .safetensors file; those are what this command reads");
 }
 
 void add_window_options(Options& options) {
@@ -31,13 +33,13 @@ void add_window_options(Options& options) {
 }
 
 Tokenizer load_tokenizer(const std::string& model) {
-  const std::string path = model + "/tokenizer.json";
-  if (!fs::exists(path)) {
-    throw UnsupportedError(path +
+  const auto text = read_model_file(model, "tokenizer.json");
+  if (!text) {
+    throw UnsupportedError(model_file_origin(model, "tokenizer.json") +
                            ": missing, so text cannot be read or written; copy the model's "
                            "tokenizer.json there, or give token ids (.safetensors)");
   }
-  return Tokenizer::from_file(path);
+  return Tokenizer::from_json(*text, model_file_origin(model, "tokenizer.json"));
 }
 
 TokenWindows load_windows(const Options& options, const std::string& option,

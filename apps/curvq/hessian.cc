@@ -14,6 +14,7 @@
 #include "curvq/curvature/curvature_operator.h"
 #include "curvq/curvature/process_group.h"
 #include "curvq/io/atomic_output.h"
+#include "curvq/io/model_files.h"
 #include "curvq/report/numbers.h"
 #include "hessian_kfac.h"
 #include "hessian_report.h"
@@ -233,7 +234,7 @@ void compute(const Options& options, Output& output) {
   at::set_num_threads(num_threads());
   std::vector<std::string> what = split_what(options);
   options.text("data");
-  const bool directory = std::filesystem::is_directory(options.positional("MODEL"));
+  const bool directory = is_model(options.positional("MODEL"));
   StatsOutput stats(options, what);
   Processes processes(std::chrono::seconds(options.integer("timeout")));
   if (processes && std::find(what.begin(), what.end(), "kfac") != what.end()) {

@@ -97,7 +97,7 @@ OrderedJson to_json(const StoredTensor& tensor) {
   json["stored"] = OrderedJson::array();
   for (const TensorView* part : tensor.parts) {
     json["stored"].push_back({{"name", part->name},
-                              {"dtype", dtype_name(part->dtype)},
+                              {"dtype", part->format()},
                               {"shape", part->shape},
                               {"file", part->file}});
   }
@@ -105,7 +105,9 @@ OrderedJson to_json(const StoredTensor& tensor) {
 }
 
 void declare(Options& options) {
-  options.add_positional("MODEL", "model directory, original or quantized, or a bare .safetensors")
+  options
+      .add_positional("MODEL",
+                      "model directory, original or quantized, a .gguf, or a bare .safetensors")
       .add_flag("tensors", "list every tensor; otherwise blocks that are alike are shown once")
       .add_flag("sparsity",
                 "count zeros, and compare what dense, CSR, bitmask and 2:4 layouts take")
@@ -130,7 +132,7 @@ int run(const Options& options, Output& output) {
   output.add_checkpoint("model", checkpoint.path(), !options.flag("no-hash"));
   OrderedJson& results = output.results();
   results["architecture"] = to_json(architecture);
-  results["files"] = checkpoint.files().size();
+  results["files"] = checkpoint.num_files();
   results.update(all.to_json());
   results["quantized"] = quantized.to_json();
   results["formats"] = OrderedJson::object();
@@ -143,8 +145,7 @@ int run(const Options& options, Output& output) {
   output.text(format("%s parameters (%s) in %lld tensors, %s in %zu file%s, %.3f bits a weight\n",
                      with_separators(all.parameters).c_str(), count_text(all.parameters).c_str(),
                      static_cast<long long>(all.tensors), bytes_text(all.bytes).c_str(),
-                     checkpoint.files().size(), checkpoint.files().size() == 1 ? "" : "s",
-                     all.bits()));
+                     checkpoint.num_files(), checkpoint.num_files() == 1 ? "" : "s", all.bits()));
   using Align = Table::Align;
   Table summary({{"format"},
                  {"tensors", Align::kRight},

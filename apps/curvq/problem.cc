@@ -8,6 +8,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/curvature/layer_curvature.h"
+#include "curvq/io/model_files.h"
 #include "curvq/io/safetensors.h"
 #include "curvq/nn/torch_tensor.h"
 #include "data.h"
@@ -132,12 +133,13 @@ Batch load_tokens(const DecoderModel& model, const Options& options, Output& out
 Problem load_problem(const std::string& model, const Options& options, ProblemOptions problem,
                      Output& output) {
   problem.chunk_size = options.integer("chunk-size");
-  if (fs::is_directory(model)) return load_directory(model, options, std::move(problem), output);
+  if (is_model(model)) return load_directory(model, options, std::move(problem), output);
   if (fs::path(model).extension() == ".pt" || !fs::exists(model))
     return load_script(model, options, std::move(problem), output);
-  throw UnsupportedError(model +
-                         ": not a model directory or a TorchScript .pt file; those are what "
-                         "this command reads");
+  throw UnsupportedError(
+      model +
+      ": not a model directory, a .gguf or a TorchScript .pt file; those are what "
+      "this command reads");
 }
 
 }  // namespace curvq::cli

@@ -10,10 +10,6 @@
 
 namespace curvq::internal {
 
-// What --overwrite may take: an earlier result, never the original or anything else. Throws
-// UsageError; does nothing for an empty `target`.
-void check_target(const std::string& model, const std::string& target, bool overwrite);
-
 // Appears under its name with commit() only; until then it is a temporary beside it.
 class ModelOutput {
  public:

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <set>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -11,8 +9,6 @@
 #include "curvq/nn/decoder_config.h"
 
 namespace curvq {
-
-namespace fs = std::filesystem;
 
 OutputPlan plan_output(const Checkpoint& source, const std::vector<PlannedLayer>& layers) {
   std::map<std::string, const PlannedLayer*> quantized;
@@ -74,8 +70,7 @@ float largest_magnitude(const TensorView& tensor) {
   parallel_for(0, pieces, [&](int64_t i) {
     const int64_t begin = i * kPiece, size = std::min(kPiece, count - begin);
     std::vector<float> values(size);
-    convert_to_f32(tensor.dtype, tensor.data + begin * dtype_bytes(tensor.dtype), size,
-                   values.data());
+    tensor.read_f32(begin, size, values.data());
     largest[i] = max_abs(values.data(), size);
     if (std::isfinite(largest[i])) return;
     const auto bad =
@@ -110,34 +105,6 @@ std::map<std::string, float> scan_weights(const Checkpoint& source,
     shared = std::max(shared, largest);
   }
   return amax;
-}
-
-void copy_other_files(const std::string& source, const std::string& target) {
-  static const std::set<std::string> kWeights = {
-      ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ckpt"};
-  std::error_code error;
-  for (auto it = fs::recursive_directory_iterator(
-           source, fs::directory_options::follow_directory_symlink, error);
-       !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    const fs::path relative = it->path().lexically_relative(source);
-    const std::string name = it->path().filename().string();
-    if (it->is_directory(error)) {
-      if (name[0] == '.') it.disable_recursion_pending();  // .git, .cache
-      continue;
-    }
-    const bool index = name.size() > 11 && name.compare(name.size() - 11, 11, ".index.json") == 0;
-    if (kWeights.count(it->path().extension().string()) > 0 || index || relative == "config.json" ||
-        relative == "quantization_report.json" || relative == "pruning_report.json" ||
-        name[0] == '.') {
-      continue;
-    }
-    fs::create_directories(fs::path(target) / relative.parent_path(), error);
-    fs::copy_file(it->path(), fs::path(target) / relative, error);
-    if (error) break;
-  }
-  if (error)
-    throw ResourceError(source + ": copying its other files to " + target +
-                        " failed: " + error.message());
 }
 
 }  // namespace curvq

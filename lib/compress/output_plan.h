@@ -31,7 +31,4 @@ QuantizationConfig describe_plan(const std::vector<PlannedLayer>& layers,
 std::map<std::string, float> scan_weights(const Checkpoint& source,
                                           const std::vector<PlannedLayer>& layers);
 
-// Copies every file of `source` to `target` but weights and config.json.
-void copy_other_files(const std::string& source, const std::string& target);
-
 }  // namespace curvq

@@ -13,6 +13,7 @@
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/core/pattern.h"
+#include "curvq/io/model_files.h"
 
 namespace curvq {
 namespace {
@@ -22,7 +23,7 @@ class ModelPruner {
   ModelPruner(const std::string& directory, const TokenWindows* calibration,
               const PruneModelOptions& options)
       : options_(options), model_(directory, Engine::kDequantized) {
-    internal::check_target(directory, options.out, options.overwrite);
+    check_model_target(directory, options.out, options.overwrite);
     pass_.capture = options;
     pass_.damping = options.prune.damping;
     pass_.label = "pruning";
@@ -60,7 +61,7 @@ class ModelPruner {
           prune_linear(linear, hessian.empty() ? nullptr : hessian.data(), output.weights(), masks);
         });
     masks.finish();
-    output.finish(OrderedJson::parse(read_file(model_.checkpoint().path() + "/config.json")));
+    output.finish(OrderedJson::parse(*read_model_file(model_.checkpoint().path(), "config.json")));
     report_.total_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     write_file(output.path() + "/pruning_report.json", write_report(report_));

@@ -13,6 +13,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
+#include "curvq/io/model_files.h"
 #include "curvq/kernels/gemm.h"
 #include "curvq/nn/decoder.h"
 
@@ -35,7 +36,7 @@ class ModelQuantizer {
     if (model_.quantization()) {
       throw UnsupportedError(directory + ": already quantized; start from the original model");
     }
-    internal::check_target(directory, options.out, options.overwrite);
+    check_model_target(directory, options.out, options.overwrite);
     if (!stats.empty()) stats_.emplace(stats);
     set_pass(calibration);
     plan_ = plan_layers(internal::linear_shapes(model_), options.plan);
@@ -176,7 +177,7 @@ class ModelQuantizer {
   }
 
   OrderedJson new_config() const {
-    OrderedJson config = OrderedJson::parse(read_file(directory_ + "/config.json"));
+    OrderedJson config = OrderedJson::parse(*read_model_file(directory_, "config.json"));
     config["quantization_config"] = to_json(describe_plan(plan_, {"lm_head"}));
     return config;
   }

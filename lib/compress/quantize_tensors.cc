@@ -87,8 +87,7 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
   metadata["quantization_config"] = to_json(describe_plan(plan, {})).dump();
   SafetensorsWriter writer(single ? output.path() : output.path() + "/model.safetensors",
                            output_plan.tensors, metadata);
-  for (const TensorView* tensor : output_plan.copied)
-    writer.write(tensor->name, tensor->data, tensor->num_bytes());
+  for (const TensorView* tensor : output_plan.copied) writer.write(*tensor);
 
   Progress progress("quantizing", static_cast<int64_t>(plan.size()));
   for (const PlannedLayer& layer : plan) {

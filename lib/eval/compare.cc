@@ -71,6 +71,7 @@ bool same_bytes(const StoredTensor& a, const StoredTensor& b) {
   for (size_t i = 0; i < a.parts.size(); ++i) {
     const TensorView &x = *a.parts[i], &y = *b.parts[i];
     if (x.dtype != y.dtype || x.shape != y.shape) return false;
+    if (x.encoding || y.encoding) return false;  // compared by value
     if (std::memcmp(x.data, y.data, x.num_bytes()) != 0) return false;
   }
   return true;

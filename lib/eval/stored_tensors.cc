@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <filesystem>
 #include <set>
 
 #include "curvq/core/error.h"
+#include "curvq/io/model_files.h"
 
 namespace curvq {
 namespace {
@@ -56,12 +56,12 @@ int64_t StoredTensor::num_elements() const {
 
 int64_t StoredTensor::stored_bytes() const {
   int64_t bytes = 0;
-  for (const TensorView* part : parts) bytes += part->num_bytes();
+  for (const TensorView* part : parts) bytes += part->stored_bytes();
   return bytes;
 }
 
 std::string StoredTensor::format() const {
-  return scheme ? scheme->describe() : std::string(dtype_name(parts[0]->dtype));
+  return scheme ? scheme->describe() : parts[0]->format();
 }
 
 std::optional<Scheme> infer_scheme(const Checkpoint& checkpoint, const std::string& name) {
@@ -115,9 +115,10 @@ bool natural_less(const std::string& a, const std::string& b) {
 
 StoredTensors::StoredTensors(const std::string& path)
     : checkpoint_(std::make_unique<Checkpoint>(path)) {
-  const std::string config = path + "/config.json";
-  if (checkpoint_->is_directory() && std::filesystem::exists(config)) {
-    config_ = read_json_file(config);
+  const bool is_model = checkpoint_->is_directory() || checkpoint_->is_gguf();
+  if (const auto text = is_model ? read_model_file(path, "config.json") : std::nullopt) {
+    const std::string config = model_file_origin(path, "config.json");
+    config_ = parse_json(*text, config);
     const auto quantization = config_.find("quantization_config");
     if (quantization != config_.end() && !quantization->is_null()) {
       try {
@@ -201,7 +202,7 @@ void StoredTensors::Reader::read(int64_t begin, int64_t end, float* out) const {
         *out++ = static_cast<float>(view.data[i] != std::byte{0});
       return;
     }
-    convert_to_f32(view.dtype, view.data + begin * dtype_bytes(view.dtype), end - begin, out);
+    view.read_f32(begin, end - begin, out);
     return;
   }
   const int64_t cols = matrix_->cols();

@@ -7,8 +7,11 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/io/gguf.h"
 #include "curvq/io/json.h"
+#include "curvq/io/model_files.h"
 #include "io/hash.h"
+#include "io/mapping.h"
 #include "io/text.h"
 
 namespace curvq {
@@ -78,8 +81,9 @@ std::set<std::string> list_files(const fs::path& directory) {
   std::string other;
   for (const std::string& name : names) {
     const std::string extension = fs::path(name).extension();
-    const bool weights = extension == ".bin" || extension == ".pt" || extension == ".pth" ||
-                         extension == ".gguf" || extension == ".h5";
+    const bool weights =
+        extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".h5";
+    if (extension == ".gguf") other = "; " + name + " is there, which curvq reads by its own path";
     if (weights && other.empty()) other = "; " + name + " is there, but in another format";
   }
   throw FormatError(directory + ": has no weights; looked for " + kSingleName + ", " + kIndexName +
@@ -141,51 +145,63 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
       for (const std::string& shard : find_shards(path, &weight_map)) {
         files_.emplace_back(fs::path(path) / shard);
       }
+    } else if (curvq::is_gguf(path)) {
+      gguf_ = std::make_shared<const GgufModel>(path);
     } else {
       files_.emplace_back(path);
     }
   } catch (const fs::filesystem_error& e) {
     throw ResourceError(path + ": cannot be read: " + e.code().message());
   }
-  for (const SafetensorsFile& file : files_) {
-    for (const TensorView& tensor : file.tensors()) {
-      const auto [entry, is_new] = by_name_.emplace(tensor.name, std::make_pair(&tensor, &file));
-      if (!is_new) {
-        throw FormatError(file.path() + ": " + io::printable(tensor.name) + " is also in " +
-                          entry->second.second->path());
-      }
+  const auto add = [this](const TensorView& tensor) {
+    const auto [entry, is_new] = by_name_.emplace(tensor.name, &tensor);
+    if (!is_new) {
+      throw FormatError(tensor.file + ": " + io::printable(tensor.name) + " is also in " +
+                        entry->second->file);
     }
+  };
+  if (gguf_) std::for_each(gguf_->tensors().begin(), gguf_->tensors().end(), add);
+  for (const SafetensorsFile& file : files_) {
+    std::for_each(file.tensors().begin(), file.tensors().end(), add);
   }
-  for (const auto& [name, place] : by_name_) tensors_.push_back(place.first);
+  for (const auto& [name, tensor] : by_name_) tensors_.push_back(tensor);
   check_index(weight_map, *this);
+}
+
+size_t Checkpoint::num_files() const { return gguf_ ? gguf_->num_files() : files_.size(); }
+
+const std::map<std::string, std::string>& Checkpoint::metadata() const {
+  static const std::map<std::string, std::string> none;
+  return gguf_ ? none : files_.front().metadata();
 }
 
 const TensorView* Checkpoint::find(const std::string& name) const {
   const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : found->second.first;
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 const TensorView& Checkpoint::at(const std::string& name) const {
   if (const TensorView* tensor = find(name)) return *tensor;
   std::vector<std::string_view> names;
-  for (const auto& [known, place] : by_name_) names.push_back(known);
+  for (const auto& [known, tensor] : by_name_) names.push_back(known);
   throw FormatError(path_ + ": has no tensor " + io::printable(name) +
                     io::nearest_names(name, names));
 }
 
 void Checkpoint::release(const TensorView& tensor) const {
-  const auto found = by_name_.find(tensor.name);
-  if (found != by_name_.end()) found->second.second->release(*found->second.first);
+  io::release_pages(tensor.encoding ? tensor.encoding->stored() : tensor.data,
+                    tensor.stored_bytes());
 }
 
 std::string Checkpoint::content_hash() const {
   io::Hasher hasher;
+  std::vector<std::byte> decoded;
   for (const TensorView* tensor : tensors_) {
     hasher.add(tensor->name);
     hasher.add(std::string(dtype_name(tensor->dtype)));
     hasher.add(static_cast<int64_t>(tensor->shape.size()));
     for (const int64_t size : tensor->shape) hasher.add(size);
-    hasher.add(tensor->data, static_cast<size_t>(tensor->num_bytes()));
+    hasher.add(tensor->bytes(&decoded), static_cast<size_t>(tensor->num_bytes()));
     release(*tensor);
   }
   return hasher.hex();

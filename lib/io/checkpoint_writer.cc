@@ -51,6 +51,11 @@ void CheckpointWriter::write(const TensorData& tensor) {
   write(tensor.name, tensor.data.data(), static_cast<int64_t>(tensor.data.size()));
 }
 
+void CheckpointWriter::write(const TensorView& tensor) {
+  std::vector<std::byte> decoded;
+  write(tensor.name, tensor.bytes(&decoded), tensor.num_bytes());
+}
+
 void CheckpointWriter::finish() {
   for (const auto& shard : shards_) shard->finish();
   if (shards_.size() == 1) return;

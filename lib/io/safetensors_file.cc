@@ -1,10 +1,4 @@
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
@@ -13,7 +7,7 @@
 #include "curvq/core/log.h"
 #include "curvq/io/json.h"
 #include "curvq/io/safetensors.h"
-#include "io/posix.h"
+#include "io/mapping.h"
 #include "io/text.h"
 
 namespace curvq {
@@ -22,39 +16,7 @@ namespace {
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
 
-// A whole file, read-only.
-class Mapping {
- public:
-  explicit Mapping(const std::string& path) {
-    // Opening a pipe would wait for a writer, unless it is not blocking.
-    const io::FileDescriptor fd(path, O_RDONLY | O_NONBLOCK);
-    struct stat info {};
-    if (::fstat(fd.get(), &info) != 0) {
-      throw ResourceError(path + ": cannot be read: " + io::errno_text(errno));
-    }
-    if (S_ISDIR(info.st_mode)) throw FormatError(path + ": is a directory, not a safetensors file");
-    if (!S_ISREG(info.st_mode)) throw FormatError(path + ": is not a regular file");
-    bytes_ = static_cast<uint64_t>(info.st_size);
-    if (bytes_ == 0) throw FormatError(path + ": is empty, fetch it again");
-    void* address = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (address == MAP_FAILED) {
-      throw ResourceError(path + ": cannot be mapped: " + io::errno_text(errno));
-    }
-    data_ = static_cast<std::byte*>(address);
-  }
-  ~Mapping() { ::munmap(data_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  std::byte* data() const { return data_; }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* data_ = nullptr;
-  uint64_t bytes_ = 0;
-};
-
-std::string_view header_text(const Mapping& file, const std::string& path) {
+std::string_view header_text(const io::Mapping& file, const std::string& path) {
   const char* text = reinterpret_cast<const char*>(file.data());
   const uint64_t available = file.bytes() < kLengthBytes ? 0 : file.bytes() - kLengthBytes;
   if (std::string_view(text, std::min<uint64_t>(file.bytes(), 8)) == "version ") {
@@ -154,7 +116,7 @@ void check_contiguous(const std::vector<Entry>& entries, const std::string& path
 }  // namespace
 
 struct SafetensorsFile::Impl {
-  explicit Impl(const std::string& file_path) : path(file_path), mapping(file_path) {
+  explicit Impl(const std::string& file_path) : path(file_path), mapping(file_path, "safetensors") {
     const std::string_view text = header_text(mapping, path);
     const Json header = parse_json(std::string(text), path + " header");
     std::vector<Entry> entries;
@@ -207,7 +169,7 @@ struct SafetensorsFile::Impl {
   }
 
   std::string path;
-  Mapping mapping;
+  io::Mapping mapping;
   std::vector<TensorView> tensors;
   std::unordered_map<std::string_view, size_t> by_name;  // views of tensors[i].name
   std::map<std::string, std::string> metadata;
@@ -238,12 +200,7 @@ const TensorView& SafetensorsFile::at(const std::string& name) const {
 }
 
 void SafetensorsFile::release(const TensorView& tensor) const {
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.data) / page * page;
-  const auto end =
-      reinterpret_cast<uintptr_t>(tensor.data) + static_cast<uintptr_t>(tensor.num_bytes());
-  // Only advice: a failure changes nothing.
-  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  io::release_pages(tensor.data, tensor.num_bytes());
 }
 
 }  // namespace curvq

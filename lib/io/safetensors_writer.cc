@@ -126,6 +126,11 @@ void SafetensorsWriter::write(const std::string& name, const void* data, int64_t
   slot.written = true;
 }
 
+void SafetensorsWriter::write(const TensorView& tensor) {
+  std::vector<std::byte> decoded;
+  write(tensor.name, tensor.bytes(&decoded), tensor.num_bytes());
+}
+
 void SafetensorsWriter::finish() {
   for (const auto& [name, slot] : impl_->slots) {
     if (!slot.written) throw std::logic_error(impl_->path + ": " + name + " was not written");

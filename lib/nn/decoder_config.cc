@@ -1,11 +1,11 @@
 #include "curvq/nn/decoder_config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/io/model_files.h"
 
 namespace curvq {
 namespace {
@@ -135,15 +135,8 @@ std::vector<std::string> known_families() {
 }
 
 DecoderConfig DecoderConfig::from_directory(const std::string& directory) {
-  const std::string path = directory + "/config.json";
-  if (!std::filesystem::is_directory(directory)) {
-    throw UsageError(directory + ": no such model directory");
-  }
-  if (!std::filesystem::exists(path)) {
-    throw FormatError(path + " is missing; a model directory needs it");
-  }
-  const Json json = read_json_file(path);
-  if (!json.is_object()) throw FormatError(path + ": not a JSON object");
+  const std::string path = model_file_origin(directory, "config.json");
+  const Json json = read_model_config(directory);
   DecoderConfig config;
   config.family = json_string(json, "model_type", "", path);
   const Family* family = find_family(config.family);
@@ -182,9 +175,9 @@ DecoderConfig DecoderConfig::from_directory(const std::string& directory) {
   config.rope = parse_rope(json, config.max_positions, path);
   config.bos_ids = parse_ids(json, "bos_token_id", path);
   config.eos_ids = parse_ids(json, "eos_token_id", path);
-  const std::string generation = directory + "/generation_config.json";
-  if (std::filesystem::exists(generation)) {
-    const Json other = read_json_file(generation);
+  if (const auto text = read_model_file(directory, "generation_config.json")) {
+    const std::string generation = model_file_origin(directory, "generation_config.json");
+    const Json other = parse_json(*text, generation);
     if (const auto ids = parse_ids(other, "bos_token_id", generation); !ids.empty())
       config.bos_ids = ids;
     if (const auto ids = parse_ids(other, "eos_token_id", generation); !ids.empty())

@@ -6,6 +6,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
+#include "curvq/io/model_files.h"
 #include "curvq/nn/decoder.h"
 #include "curvq/nn/torch_tensor.h"
 #include "nn/rms_norm.h"
@@ -48,20 +49,18 @@ torch::Tensor to_float32(const TensorView& tensor) {
   torch::Tensor out = torch::empty(tensor.shape, torch::kFloat32);
   const int64_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
   const int64_t cols = rows > 0 ? tensor.num_elements() / rows : 0;
-  const size_t row_bytes = cols * dtype_bytes(tensor.dtype);
   float* values = out.data_ptr<float>();
   constexpr int64_t kRows = 64;
   parallel_for(0, (rows + kRows - 1) / kRows, [&](int64_t i) {
     const int64_t begin = i * kRows, count = std::min(kRows, rows - begin);
-    convert_to_f32(tensor.dtype, tensor.data + begin * row_bytes, count * cols,
-                   values + begin * cols);
+    tensor.read_f32(begin * cols, count * cols, values + begin * cols);
   });
   return out;
 }
 
 std::optional<QuantizationConfig> read_quantization(const std::string& directory) {
-  const std::string path = directory + "/config.json";
-  const Json json = read_json_file(path);
+  const std::string path = model_file_origin(directory, "config.json");
+  const Json json = read_model_config(directory);
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (json.contains(key) && !json[key].is_null())
       return parse_quantization_config(json[key], path);
@@ -145,7 +144,6 @@ torch::Tensor DecoderModel::load_float(const std::string& name,
 torch::Tensor DecoderModel::embed(const torch::Tensor& ids) const {
   const TensorView& table = checkpoint_->at(kEmbedding);
   const int64_t hidden = config_.hidden_size;
-  const size_t row_bytes = hidden * dtype_bytes(table.dtype);
   const torch::Tensor flat = ids.contiguous().view({-1});
   torch::Tensor out = torch::empty({flat.size(0), hidden}, torch::kFloat32);
   const int64_t* id = flat.data_ptr<int64_t>();
@@ -156,8 +154,7 @@ torch::Tensor DecoderModel::embed(const torch::Tensor& ids) const {
                               static_cast<long long>(id[i]),
                               static_cast<long long>(config_.vocab_size)));
     }
-    if (dtype_ == torch::kFloat32)
-      convert_to_f32(table.dtype, table.data + id[i] * row_bytes, hidden, rows + i * hidden);
+    if (dtype_ == torch::kFloat32) table.read_f32(id[i] * hidden, hidden, rows + i * hidden);
   }
   if (dtype_ != torch::kFloat32) out = load_float(kEmbedding, table.shape).index_select(0, flat);
   check_finite(out, table);

@@ -2,8 +2,6 @@
 
 #include <torch/torch.h>
 
-#include <cstring>
-
 #include "curvq/core/error.h"
 
 namespace curvq {
@@ -42,7 +40,7 @@ torch::ScalarType scalar_type(const TensorView& tensor) {
 
 torch::Tensor to_torch(const TensorView& tensor) {
   torch::Tensor out = torch::empty(tensor.shape, scalar_type(tensor));
-  std::memcpy(out.data_ptr(), tensor.data, static_cast<size_t>(tensor.num_bytes()));
+  tensor.read(0, tensor.num_elements(), out.data_ptr());
   return out;
 }
 

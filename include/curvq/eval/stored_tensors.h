@@ -20,7 +20,7 @@ struct StoredTensor {
   std::vector<const TensorView*> parts;  // what the file holds; one for a plain tensor
   int64_t num_elements() const;
   int64_t stored_bytes() const;
-  // "BF16", or Scheme::describe().
+  // "BF16", "Q4_K", or Scheme::describe().
   std::string format() const;
 };
 
@@ -34,7 +34,7 @@ bool natural_less(const std::string& a, const std::string& b);
 // Owns the mapped checkpoint. Safe to read from several threads.
 class StoredTensors {
  public:
-  // `path`: a model directory or a bare .safetensors. Schemes come from config.json's
+  // `path`: a model directory, a GGUF or a bare .safetensors. Schemes come from config.json's
   // quantization_config and, where that does not name a layer, from infer_scheme(). Throws what
   // Checkpoint throws, and FormatError for a damaged config.json.
   explicit StoredTensors(const std::string& path);
@@ -50,7 +50,8 @@ class StoredTensors {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(const std::string& name) const;
 
-  // Elements of one tensor as float32 (BOOL as 0 and 1), piece by piece; only packed weights are held as a whole.
+  // Elements of one tensor as float32 (BOOL as 0 and 1), piece by piece; only packed weights are
+  // held as a whole.
   class Reader {
    public:
     // Throws FormatError if the parts of a quantized layer do not fit together.

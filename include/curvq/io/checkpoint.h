@@ -1,5 +1,5 @@
-// Checkpoints: one safetensors file, or a model directory in the Hugging Face layout
-// (config.json; model.safetensors, or shards named by model.safetensors.index.json).
+// Checkpoints: one safetensors file, a model directory in the Hugging Face layout (config.json;
+// model.safetensors, or shards named by model.safetensors.index.json), or a GGUF.
 #pragma once
 
 #include <map>
@@ -11,10 +11,16 @@
 
 namespace curvq {
 
+class GgufModel;
+
 // Tensors of a checkpoint, over all of its shards, mapped and never copied.
 //
 // A directory holds model.safetensors or model.safetensors.index.json (looked for in this order)
 // or, failing both, is taken to consist of the *.safetensors files in it.
+//
+// Of a GGUF, whether one file or split, the tensors of a known architecture have the names, and the
+// rows of q and k the order, that they have in a model directory; blocks of codes are there as the
+// float32 values that they stand for (see curvq/io/gguf.h).
 //
 // Opening throws UsageError if the path does not exist, FormatError for a directory without
 // weights, a missing shard, an index that names a tensor which its shard lacks or a file outside of
@@ -22,12 +28,15 @@ namespace curvq {
 // index does not name is there all the same, with a warning, as loaders take whole shards.
 class Checkpoint {
  public:
-  // `path`: a directory or a .safetensors file. Symlinks are followed; nothing is written.
+  // `path`: a directory, a .safetensors file or a GGUF (of a split one, any part). Symlinks are
+  // followed; nothing is written.
   explicit Checkpoint(const std::string& path);
 
   const std::string& path() const { return path_; }
   bool is_directory() const { return is_directory_; }
-  // Shards, in order of their names.
+  bool is_gguf() const { return gguf_ != nullptr; }
+  size_t num_files() const;
+  // Shards, in order of their names; none of a GGUF.
   const std::vector<SafetensorsFile>& files() const { return files_; }
 
   // All tensors sorted by name.
@@ -37,18 +46,19 @@ class Checkpoint {
   const TensorView& at(const std::string& name) const;
   // See SafetensorsFile::release.
   void release(const TensorView& tensor) const;
-  // Of the first shard.
-  const std::map<std::string, std::string>& metadata() const { return files_.front().metadata(); }
+  // Of the first shard; empty for a GGUF.
+  const std::map<std::string, std::string>& metadata() const;
 
-  // xxh3 (64 bit, hex) over names, dtypes, shapes and data, in the order of the names; does not
-  // depend on how tensors are spread over shards. Reads everything once.
+  // xxh3 (64 bit, hex) over names, dtypes, shapes and elements, in the order of the names; does not
+  // depend on how tensors are spread over shards or encoded. Reads everything once.
   std::string content_hash() const;
 
  private:
   std::string path_;
   bool is_directory_ = false;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, std::pair<const TensorView*, const SafetensorsFile*>> by_name_;
+  std::shared_ptr<const GgufModel> gguf_;
+  std::map<std::string, const TensorView*> by_name_;
   std::vector<const TensorView*> tensors_;
 };
 
@@ -61,6 +71,7 @@ class CheckpointWriter {
                    int64_t max_shard_bytes = int64_t{5} << 30);
   void write(const std::string& name, const void* data, int64_t bytes);
   void write(const TensorData& tensor);
+  void write(const TensorView& tensor);
   void finish();
 
  private:

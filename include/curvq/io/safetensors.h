@@ -59,6 +59,7 @@ class SafetensorsWriter {
 
   // `bytes` must be the tensor's size; each tensor is written exactly once (else std::logic_error).
   void write(const std::string& name, const void* data, int64_t bytes);
+  void write(const TensorView& tensor);
   // Flushes to disk; throws std::logic_error if a tensor is missing. Without finish() the file is
   // removed by the destructor.
   void finish();

@@ -36,7 +36,8 @@ struct DecoderConfig {
   RopeConfig rope;
   std::vector<int32_t> bos_ids, eos_ids;  // from config.json, generation_config.json overriding
 
-  // Reads and checks config.json (and generation_config.json) of a model directory. Throws
+  // Reads and checks config.json (and generation_config.json) of a model directory, or what the
+  // metadata of a GGUF says in their place. Throws
   // FormatError for missing keys, wrong types or absurd values (naming key and value),
   // UnsupportedError for a family or setting that is not handled, naming those that are.
   static DecoderConfig from_directory(const std::string& directory);
