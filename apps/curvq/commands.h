@@ -12,6 +12,7 @@
   COMMAND(kEvalCommand)         \
   COMMAND(kGenerateCommand)     \
   COMMAND(kCompareCommand)      \
+  COMMAND(kConvertCommand)      \
   COMMAND(kVerifyCommand)       \
   COMMAND(kBenchCommand)
 
