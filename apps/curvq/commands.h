@@ -14,6 +14,7 @@
   COMMAND(kCompareCommand)      \
   COMMAND(kConvertCommand)      \
   COMMAND(kVerifyCommand)       \
+  COMMAND(kFormatsCommand)      \
   COMMAND(kBenchCommand)
 
 namespace curvq::cli {

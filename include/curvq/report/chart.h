@@ -49,6 +49,19 @@ struct HeatMap {
   std::string svg() const;
 };
 
+// Marks on lines from `low` to `high`, one line below the other.
+struct NumberLine {
+  struct Row {
+    std::string label;
+    std::vector<double> values;
+  };
+  std::string title, value_title;
+  double low = 0, high = 1;  // low < high; values outside are left out
+  std::vector<Row> rows;
+
+  std::string svg() const;
+};
+
 // "&lt;" for "<", and so on.
 std::string escaped(const std::string& text);
 
