@@ -88,19 +88,17 @@ def main() -> None:
     plan = run_json(args.curvq, "plan", args.model, "--bits", 32, *formats, "--format", "keep", "--on-indivisible", "keep", *calibration,
                     "--num-samples", args.num_calibration, "--held-out", args.held_out, "--label-draws", args.draws, "--guard", "none",
                     *args.rounding)
-    names = [row["name"] for row in plan["layers"]] + [row["name"] for row in plan["kept"]]
     seen = args.num_calibration - max(1, round(args.held_out * args.num_calibration)) if args.held_out else args.num_calibration
     cases = []
     with tempfile.TemporaryDirectory() as folder:
-        file, out = pathlib.Path(folder, "plan.json"), pathlib.Path(folder, "one")
+        out = pathlib.Path(folder, "one")
         for layer in plan["layers"][:: args.every]:
             for choice in layer["choices"]:
                 if choice["scheme"] == "keep":
                     continue
-                layers = {name: {"scheme": choice["scheme"] if name == layer["name"] else "keep"} for name in names}
-                file.write_text(json.dumps({"schema_version": 1, "kind": "curvq plan", "layers": layers}))
-                rounded = run_json(args.curvq, "quantize", args.model, "--plan", file, "--out", out, "--overwrite", *calibration,
-                                   "--num-samples", seen, "--capture", "float", *args.rounding)
+                alone = ["--rule", "* = keep", "--rule", f"{layer['name']} = {choice['scheme']}"]
+                rounded = run_json(args.curvq, "quantize", args.model, *alone, "--out", out, "--overwrite", *calibration, "--num-samples",
+                                   seen, "--capture", "float", *args.rounding)
                 measured = run_json(args.curvq, "eval", out, "--reference", args.model, "--data", args.evaluation, *length,
                                     "--num-samples", args.num_evaluation)
                 cases.append({"layer": layer["name"], **choice, "relative_error_alone": rounded["layers"][0]["relative_error"],

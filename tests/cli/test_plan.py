@@ -51,7 +51,7 @@ class Plan(CliTest):
         inspected = self.run_curvq("inspect", self.dir / "mixed").stdout
         for scheme in {row["scheme"].split()[0] for row in layers.values()}:
             self.assertIn(scheme, inspected)
-        self.assertTrue(self.run_curvq("generate", self.dir / "mixed", "--prompt", "Once", "--max-tokens", "4", "--threads", "1").stdout)
+        self.assertTrue(self.run_curvq("generate", self.dir / "mixed", "--prompt", "Once", "--max-new-tokens", "4", "--threads", "1").stdout)
 
         # What was measured on the windows kept out is what eval measures on them.
         dtype, shape, data = read_safetensors(IDS)["calib_ids"]

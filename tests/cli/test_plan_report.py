@@ -12,7 +12,7 @@ DATA = ("--calibration", f"{IDS}:calib_ids", "--num-samples", "5", "--threads", 
 
 class PlanReport(PageTest):
     def page(self, command, *arguments):
-        path = self.dir / "report.html"
+        path = self.dir / f"{command}.html"
         self.run_curvq(command, STORIES, "--on-indivisible", "keep", *DATA, *arguments, "--report", path)
         return path
 
