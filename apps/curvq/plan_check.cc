@@ -1,7 +1,6 @@
 #include "plan_check.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "curvq/nn/decoder.h"

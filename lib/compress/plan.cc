@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "compress/knapsack.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
-#include "curvq/io/atomic_output.h"
 #include "curvq/nn/decoder_config.h"
 
 namespace curvq {

@@ -133,6 +133,11 @@ class CostMeter {
     pass_.label = "rounding to every format";
     pass_.output_factors = rounding_.output_factor;
     pass_.scratch = options_.scratch;
+    internal::PassOptions whole = pass_;
+    whole.calibration = calibration;
+    const std::vector<LayerShape> shapes(report_.layers.begin(), report_.layers.end());
+    internal::check_pass(model_, whole, shapes, 4 * internal::pass_floats(model_.config(), whole),
+                         rounding_.max_memory_bytes);
     if (!rounding_.uses_hessians()) return;
     if (!stats.empty()) {
       stats_.emplace(stats);
@@ -149,9 +154,6 @@ class CostMeter {
       seen_ = window_range(*calibration, 0, calibration->num_windows - held_out);
       pass_.calibration = &seen_;
     }
-    std::vector<LayerShape> shapes(report_.layers.begin(), report_.layers.end());
-    internal::check_pass(model_, pass_, shapes, 4 * internal::pass_floats(model_.config(), pass_),
-                         options_.rounding.max_memory_bytes);
   }
 
   int64_t held_out_windows(const TokenWindows& windows) const {
