@@ -13,7 +13,7 @@ namespace curvq::cli {
 namespace {
 
 void declare(Options& options) {
-  options.add_positional("MODEL", "model directory, original or quantized")
+  options.add_positional("MODEL", "model directory, original or quantized, or a .gguf")
       .add_text("data", "FILE", "text (.txt, .jsonl) or token ids (.safetensors[:NAME])")
       .add_text("reference", "MODEL",
                 "the original model: adds the KL divergence from it and top-1 agreement")

@@ -14,7 +14,7 @@ namespace curvq::cli {
 namespace {
 
 void declare(Options& options) {
-  options.add_positional("MODEL", "model directory, original or quantized")
+  options.add_positional("MODEL", "model directory, original or quantized, or a .gguf")
       .add_text("prompt", "TEXT", "what to continue; empty: start from the beginning-of-text token",
                 "")
       .add_flag("no-special-tokens",

@@ -54,8 +54,8 @@ std::vector<std::string> split_what(const Options& options) {
 }
 
 void declare(Options& options) {
-  options.add_positional("MODEL",
-                         "model directory (quantized layers are dequantized) or TorchScript .pt");
+  options.add_positional(
+      "MODEL", "model directory or .gguf (quantized layers are dequantized), or TorchScript .pt");
   add_problem_options(options);
   options.add_group("what to compute")
       .add_choice("operator", {"hessian", "ggn", "fisher", "empirical-fisher"},

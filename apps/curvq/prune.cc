@@ -17,7 +17,7 @@ namespace curvq::cli {
 namespace {
 
 void declare(Options& options) {
-  options.add_positional("MODEL", "model directory")
+  options.add_positional("MODEL", "model directory or .gguf")
       .add_output("out", "DIR",
                   "where the checkpoint goes: the same tensors, dense, with zeros (loaders no "
                   "longer read compressed sparse layouts), and pruning/masks.safetensors; must not "

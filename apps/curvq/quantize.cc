@@ -18,8 +18,9 @@ namespace {
 
 void declare(Options& options) {
   options
-      .add_positional("MODEL",
-                      "model directory, or a .safetensors whose NAME.weight are linear layers")
+      .add_positional(
+          "MODEL",
+          "model directory or .gguf, or a .safetensors whose NAME.weight are linear layers")
       .add_output("out", "DIR", "where the checkpoint goes; must not exist or be empty")
       .add_overwrite()
       .add_dry_run()
