@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -107,10 +108,14 @@ void check_options(const std::string& model, const ConvertOptions& options) {
   if (options.dtype && *options.dtype != DType::kF32 && *options.dtype != DType::kF16 &&
       *options.dtype != DType::kBF16)
     throw UsageError("plain weights can be rounded to F32, F16 and BF16 only");
-  if (!is_model(model)) throw UsageError(model + ": no such model directory or .gguf");
+  if (!is_model(model)) throw UsageError(model + ": no model directory or .gguf is there");
   if (options.layout == Layout::kGguf && !options.out.ends_with(".gguf"))
     throw UsageError(options.out + ": a GGUF is a file; give it a name that ends in .gguf");
-  if (options.layout != Layout::kGguf) check_model_target(model, options.out, options.overwrite);
+  if (options.layout != Layout::kGguf) {
+    check_model_target(model, options.out, options.overwrite);
+  } else if (std::error_code error; std::filesystem::equivalent(model, options.out, error)) {
+    throw UsageError(options.out + ": is the original model; write to another file");
+  }
 }
 
 }  // namespace

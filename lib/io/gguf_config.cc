@@ -126,11 +126,7 @@ OrderedJson gguf_config(const GgufModel& model) {
   const std::string family = model.architecture();
   if (family != "llama") return {{"model_type", family.empty() ? "unknown" : family}};
   const Fields fields(model);
-  if (fields.integer("expert_count", 0) > 0) {
-    throw UnsupportedError(fields.path() + ": llama.expert_count is " +
-                           std::to_string(fields.integer("expert_count")) +
-                           "; mixtures of experts are not handled");
-  }
+  if (fields.integer("expert_count", 0) > 0) return {{"model_type", "mixtral"}};
   OrderedJson config;
   config["architectures"] = {"LlamaForCausalLM"};
   config["model_type"] = "llama";

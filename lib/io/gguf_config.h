@@ -13,7 +13,7 @@ struct Llama3Rope {
 };
 double llama3_factor(const Llama3Rope& rope, double theta, int64_t i, int64_t head_dim);
 
-// config.json. Of an architecture other than llama only its name, as model_type.
+// config.json. Of an architecture other than llama, or one with experts, only model_type.
 OrderedJson gguf_config(const GgufModel& model);
 
 // tokenizer.json; nullopt without a tokenizer. Throws UnsupportedError for a kind of tokenizer that

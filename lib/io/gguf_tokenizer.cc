@@ -10,6 +10,8 @@
 namespace curvq::io {
 namespace {
 
+constexpr size_t kMaxTokenBytes = 1024;  // as of added tokens
+
 // The tokenizer.ggml.* values, checked.
 struct Vocabulary {
   std::string path, model, pre;
@@ -58,6 +60,13 @@ Vocabulary read_vocabulary(const GgufModel& model) {
   vocabulary.scores = read_array<double>(model, "tokenizer.ggml.scores",
                                          [](const Json& v) { return v.is_number(); });
   const size_t wanted = vocabulary.tokens.size();
+  for (const std::string& token : vocabulary.tokens) {
+    if (token.size() <= kMaxTokenBytes) continue;
+    throw FormatError(
+        format("%s: metadata tokenizer.ggml.tokens has one of %zu bytes; at most %zu are "
+               "read",
+               model.path().c_str(), token.size(), kMaxTokenBytes));
+  }
   for (const auto& [key, size] : {std::pair("token_type", vocabulary.types.size()),
                                   std::pair("scores", vocabulary.scores.size())}) {
     if (size != 0 && size != wanted) {
