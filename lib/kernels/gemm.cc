@@ -1,49 +1,26 @@
 #include "curvq/kernels/gemm.h"
 
 #include <algorithm>
-#include <vector>
 
-#include "curvq/core/parallel.h"
+#include "curvq/kernels/linear.h"
 #include "kernels/gemm_path.h"
 
 namespace curvq {
-namespace {
-
-// Weight rows that are dequantized at a time: enough to reuse x, few enough to stay in a
-// second-level cache (256 KB), and some for every thread.
-int64_t rows_per_block(int64_t n, int64_t k) {
-  constexpr int64_t kMostFloats = 65536, kMostRows = 16, kLeastRows = 4;
-  const int64_t fitting = kMostFloats / std::max<int64_t>(k, 1);
-  const int64_t share = (n + num_threads() - 1) / num_threads();
-  return std::clamp(std::min(fitting, share) / kLeastRows * kLeastRows, kLeastRows, kMostRows);
-}
-
-}  // namespace
 
 void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx, float* out,
                  int64_t ldout) {
   internal::check_gemm(weight, x, m, ldx, out, ldout);
-  const internal::GemmPath& path = internal::select_gemm_path();
-  const int64_t n = weight.rows(), k = weight.cols();
+  const int64_t n = weight.rows();
   if (m == 0 || n == 0) return;
-  const int64_t block_rows = rows_per_block(n, k);
-  const int64_t num_blocks = (n + block_rows - 1) / block_rows;
-  const auto multiply_block = [&](int64_t block) {
-    const int64_t first = block * block_rows;
-    const int64_t rows = std::min(block_rows, n - first);
-    thread_local std::vector<float> dequantized;
-    dequantized.resize(block_rows * k);
-    for (int64_t j = 0; j < rows; ++j) {
-      dequantize_row(weight, first + j, 0, k, dequantized.data() + j * k);
-    }
-    path.tile(x, ldx, m, dequantized.data(), rows, k, out + first, ldout);
-  };
-  // Waking threads costs as much as some ten thousand products.
-  constexpr int64_t kLeastParallel = 32768;
-  if (n * k * m < kLeastParallel) {
-    for (int64_t block = 0; block < num_blocks; ++block) multiply_block(block);
-  } else {
-    parallel_for(0, num_blocks, multiply_block);
+  if (weight.cols() == 0) {
+    for (int64_t i = 0; i < m; ++i) std::fill_n(out + i * ldout, n, 0.0f);
+    return;
+  }
+  const PrepackedWeight prepacked(weight);
+  constexpr int64_t kRows = 1024;  // copied at a time
+  for (int64_t row = 0; row < m; row += kRows) {
+    const LinearInput input(prepacked, x + row * ldx, std::min(kRows, m - row), ldx);
+    linear(prepacked, input, out + row * ldout, ldout);
   }
 }
 

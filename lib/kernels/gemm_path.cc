@@ -1,5 +1,9 @@
 #include "kernels/gemm_path.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -14,7 +18,16 @@ namespace {
 bool always() { return true; }
 
 #if defined(__x86_64__)
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAvxVnni = 1u << 4;
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+}
 
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -26,11 +39,12 @@ bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vn
 
 // Best last.
 const std::array kPaths = {
-    GemmPath{"scalar", gemm_tile_scalar, int16_tile_scalar, int8_tile_scalar, always},
+    GemmPath{"scalar", int16_tile_scalar, int8_tile_scalar, &panel_path_scalar, always},
 #if defined(__x86_64__)
-    GemmPath{"avx2", gemm_tile_avx2, int16_tile_avx2, int8_tile_avx2, has_avx2},
-    GemmPath{"avx512", gemm_tile_avx512, int16_tile_avx512, int8_tile_avx2, has_avx512},
-    GemmPath{"avx512_vnni", gemm_tile_avx512, int16_tile_avx512_vnni, int8_tile_avx512_vnni,
+    GemmPath{"avx2", int16_tile_avx2, int8_tile_avx2, &panel_path_avx2, has_avx2},
+    GemmPath{"avx_vnni", int16_tile_avx2, int8_tile_avx2, &panel_path_avx_vnni, has_avx_vnni},
+    GemmPath{"avx512", int16_tile_avx512, int8_tile_avx2, &panel_path_avx512, has_avx512},
+    GemmPath{"avx512_vnni", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vnni,
              has_avx512_vnni},
 #endif
 };

@@ -4,16 +4,16 @@
 #include <cstdint>
 
 #include "curvq/formats/quantized_matrix.h"
-#include "kernels/gemm_tile.h"
 #include "kernels/integer_tile.h"
+#include "kernels/panel.h"
 
 namespace curvq::internal {
 
 struct GemmPath {
   const char* name;
-  GemmTile* tile;
   Int16Tile* int16_tile;
   Int8Tile* int8_tile;
+  const PanelPath* panels;
   bool (*supported)();
 };
 

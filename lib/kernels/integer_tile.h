@@ -3,7 +3,9 @@
 //   out[i, j] (+)= x_scales[i] sum_b scales[b, j] sum_c x[i, b, c] w[b, j, c]             16 bits
 //   out[i, j] (+)= sum_b x_scales[i, b] scales[b, j] sum_c (x[i, b, c] - 128) w[b, j, c]   8 bits
 // Inner sums are exact integers, outer ones float32 in the order of b.
-// As in gemm_tile.h, files for newer machines share no inline functions with others.
+//
+// The AVX files are compiled with flags of their own and include nothing that other files share, so
+// that no function built for a newer machine is linked into the rest.
 #pragma once
 
 #include <cstdint>

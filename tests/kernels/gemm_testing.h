@@ -70,7 +70,8 @@ class CpuPathTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<ForcedPath> forced_;
 };
 
-inline const auto kAllCpuPaths = ::testing::Values("scalar", "avx2", "avx512", "avx512_vnni");
+inline const auto kAllCpuPaths =
+    ::testing::Values("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni");
 inline std::string cpu_path_name(const ::testing::TestParamInfo<const char*>& info) {
   return info.param;
 }

@@ -18,7 +18,9 @@ enum class Activations { kFloat32, kInt16, kInt8 };
 // Exact path: each output is a float32 sum over k of float32 products of x with the dequantized
 // weight, in a fixed order, so it differs from the exact product by at most
 // (k + 2) 2^-24 sum_k |x_k w_k|. Independent of the number of threads. NaN and infinity in x
-// propagate. Throws UsageError for negative sizes, strides that are too short, or null pointers.
+// propagate. Prepacks the weight at every call, which takes its memory once more; where it serves
+// more than once, see linear.h. Throws UsageError for negative sizes, strides that are too short, or
+// null pointers, and NumericalError for E4M3 codes that are NaN.
 void packed_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx, float* out,
                  int64_t ldout);
 

@@ -1,0 +1,48 @@
+// What LinearInput holds.
+#pragma once
+
+#include <memory>
+
+#include "curvq/kernels/linear.h"
+#include "kernels/panel.h"
+
+namespace curvq::internal {
+
+// Inputs in tiles of `tile_rows` rows (the last may have fewer). As integers of 15 bits each row of
+// x is two: 128 times the one plus the other.
+struct LinearInputParts {
+  const PanelPath* path;
+  InputRounding rounding;
+  PanelElement element;
+  bool symmetric;
+  int64_t cols, group_columns;  // of the weights
+  int64_t rows;                 // of x
+  int64_t tile_rows;
+  int64_t columns, segments;  // of a row, columns with those that fill up lines
+  std::unique_ptr<float[]> floats;
+  std::unique_ptr<int32_t[]> words, sums;
+  std::unique_ptr<float[]> scales;
+
+  bool integer() const { return rounding == InputRounding::kA8 || rounding == InputRounding::kA15; }
+  int64_t rows_per_row() const { return rounding == InputRounding::kA15 ? 2 : 1; }
+  int64_t kernel_rows() const { return rows * rows_per_row(); }
+  bool fits(const PrepackedWeight& weight) const;
+
+  // The tile that starts at `row`, a multiple of tile_rows, from a line or segment on.
+  FloatTile float_tile(int64_t row, int64_t line) const {
+    const int64_t count = tile_size(row);
+    return {floats.get() + row * columns + line * kLineColumns * count, count};
+  }
+  ByteTile byte_tile(int64_t row, int64_t line, int64_t segment) const {
+    const int64_t count = tile_size(row), at = row * segments + segment * count;
+    return {words.get() + row * (columns / 4) + line * (kLineColumns / 4) * count,
+            scales.get() + at, sums.get() + at, count};
+  }
+
+ private:
+  int64_t tile_size(int64_t row) const {
+    return kernel_rows() - row < tile_rows ? kernel_rows() - row : tile_rows;
+  }
+};
+
+}  // namespace curvq::internal
