@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "bench_gemm.h"
 #include "commands.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -58,9 +59,11 @@ void gradient_once(const Problem& problem) {
 void declare(Options& options) {
   options
       .add_positional("WHAT",
-                      "hvp: a product with the Hessian beside a gradient and a forward pass")
+                      "hvp: a product with the Hessian beside a gradient and a forward pass; gemm: "
+                      "products with packed weights beside the machine's limits")
       .add_optional_positional("MODEL",
                                "model directory or TorchScript .pt (default: the digits MLP)");
+  declare_bench_gemm(options);
   add_problem_options(options);
   options
       .add_integer("rounds", "N", "measurements of each, interleaved; the median counts", 20, 10000,
@@ -68,7 +71,8 @@ void declare(Options& options) {
       .add_seed()
       .add_threads()
       .add_device()
-      .add_example("bench hvp --threads 1");
+      .add_example("bench hvp --threads 1")
+      .add_example("bench gemm --threads 1 --shapes 1,4096,4096 --formats nvfp4,int4");
 }
 
 int bench_hvp(const Options& options, Output& output) {
@@ -140,11 +144,13 @@ int bench_hvp(const Options& options, Output& output) {
 int run(const Options& options, Output& output) {
   const std::string what = options.positional("WHAT");
   if (what == "hvp") return bench_hvp(options, output);
-  throw UsageError("bench knows hvp, not '" + what + "'");
+  if (what == "gemm") return run_bench_gemm(options, output);
+  throw UsageError("bench knows hvp and gemm, not '" + what + "'");
 }
 
 }  // namespace
 
-const Command kBenchCommand = {"bench", "what a product with the Hessian costs", declare, run};
+const Command kBenchCommand = {
+    "bench", "what products with the Hessian and with packed weights cost", declare, run};
 
 }  // namespace curvq::cli
