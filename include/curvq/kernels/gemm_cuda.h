@@ -7,6 +7,7 @@
 #include <string>
 
 #include "curvq/formats/quantized_matrix.h"
+#include "curvq/kernels/w4a16.h"
 
 namespace curvq {
 
@@ -29,6 +30,33 @@ class CudaPackedWeight {
   // Each output is a float32 sum: 32 lanes sum every 32nd k, then a tree over the lanes; within
   // (k + 2) 2^-24 sum_k |x_k w_k| of the exact product.
   void multiply(const float* x, int64_t m, float* out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A weight of 4 bits in device memory for 16-bit activations, by tensor cores. Not thread-safe;
+// products of one weight go to one stream at a time.
+class CudaW4A16Weight {
+ public:
+  // Throws UnsupportedError without a device, ResourceError if device memory does not suffice.
+  explicit CudaW4A16Weight(const W4A16Weight& weight);
+  ~CudaW4A16Weight();
+  CudaW4A16Weight(const CudaW4A16Weight&) = delete;
+  CudaW4A16Weight& operator=(const CudaW4A16Weight&) = delete;
+
+  // out = x W^T + bias, or of a pair silu(x gate^T + bias) * (x up^T + bias). Device pointers; does
+  // not wait. Within the bound of w4a16_reference(); the same bytes each time on the same device.
+  //   x     [m, cols] of the weight's type, on 16 bytes, row stride ldx, a multiple of 8
+  //   bias  [rows] float32 of each matrix, or null
+  //   out   [m, rows] of the weight's type, row stride ldout
+  //   stream  a cudaStream_t, or null
+  void multiply(const uint16_t* x, int64_t m, int64_t ldx, const float* const (&bias)[2],
+                uint16_t* out, int64_t ldout, void* stream);
+
+  // Which kernel runs for m rows and why, for people.
+  std::string kernel(int64_t m) const;
 
  private:
   struct Impl;

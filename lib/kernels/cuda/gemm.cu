@@ -65,6 +65,15 @@ std::string device_status() {
   return "";
 }
 
+int multiprocessors() {
+  int device = 0, count = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
+std::string fill_zero(void* device, int64_t bytes) { return text(cudaMemset(device, 0, bytes)); }
+
 std::string allocate(void** pointer, int64_t bytes) {
   return text(cudaMalloc(pointer, bytes > 0 ? bytes : 1));
 }

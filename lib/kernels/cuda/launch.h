@@ -20,6 +20,8 @@ struct PackedView {
 
 // All return an empty string or what went wrong.
 std::string device_status();  // empty: usable
+int multiprocessors();        // of the current device
+std::string fill_zero(void* device, int64_t bytes);
 std::string allocate(void** pointer, int64_t bytes);
 void release(void* pointer);
 std::string copy_to_device(void* device, const void* host, int64_t bytes);

@@ -2,32 +2,13 @@
 
 #include "curvq/core/error.h"
 #include "curvq/kernels/gemm_cuda.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device_buffer.h"
 
 namespace curvq {
 namespace {
 
-void check(const std::string& problem, const char* what) {
-  if (!problem.empty()) throw ResourceError(std::string("cuda: ") + what + " failed: " + problem);
-}
-
-// Device memory of its own.
-class Buffer {
- public:
-  explicit Buffer(int64_t bytes) {
-    check(cuda::allocate(&pointer_, bytes), "allocating device memory");
-  }
-  Buffer(const void* host, int64_t bytes) : Buffer(bytes) {
-    check(cuda::copy_to_device(pointer_, host, bytes), "copying to the device");
-  }
-  ~Buffer() { cuda::release(pointer_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  void* get() const { return pointer_; }
-
- private:
-  void* pointer_ = nullptr;
-};
+using cuda::Buffer;
+using cuda::check;
 
 template <typename T>
 std::unique_ptr<Buffer> upload(const std::vector<T>& values) {
