@@ -73,7 +73,12 @@ void BlockActivations::throw_not_finite(const std::string& layer) const {
         layer.c_str(), static_cast<long long>(i), static_cast<long long>(bad[0][0].item<int64_t>()),
         static_cast<long long>(bad[0][1].item<int64_t>())));
   }
-  throw NumericalError(layer + ": its inputs are finite but their products overflow float32");
+  const torch::Tensor sizes = input_.abs().amax({1, 2});
+  const auto largest = sizes.argmax().item<int64_t>();
+  throw NumericalError(
+      format("%s: its inputs are finite but their products overflow float32; the largest is %g, in "
+             "calibration sample %lld",
+             layer.c_str(), sizes[largest].item<double>(), static_cast<long long>(largest)));
 }
 
 }  // namespace curvq::internal

@@ -6,6 +6,7 @@
 
 #include "compress/kept_codes.h"
 #include "curvq/core/error.h"
+#include "curvq/linalg/symmetric.h"
 #include "curvq/linalg/symmetric_solver.h"
 
 namespace curvq::internal {
@@ -43,7 +44,7 @@ void set_shares(ColumnBlock& block) {
 }  // namespace
 
 std::vector<ColumnBlock> make_column_blocks(const Scheme& scheme, const std::vector<double>& h,
-                                            int64_t cols) {
+                                            int64_t cols, int64_t candidates) {
   constexpr int64_t kColumnsWithoutGroup = 64;
   const int64_t size = can_search_scales(scheme) ? scheme.group_size : kColumnsWithoutGroup;
   double mean = 0;
@@ -72,17 +73,25 @@ std::vector<ColumnBlock> make_column_blocks(const Scheme& scheme, const std::vec
       block.factor = block.hessian;
     }
     set_shares(block);
+    if (candidates > 1) {
+      const std::vector<float> narrow(block.hessian.begin(), block.hessian.end());
+      for (double damping = 1e-6; block.upper.empty(); damping *= 100)
+        block.upper =
+            inverse_cholesky(narrow.data(), block.size, mean > 0 ? damping * mean : 1).upper;
+    }
   }
   return blocks;
 }
 
 BlockSearch::BlockSearch(QuantizedMatrix& matrix, const ScaleCandidates& candidates,
-                         const std::vector<uint8_t>& kept, int64_t first)
+                         const std::vector<uint8_t>& kept, int64_t first, int64_t most)
     : matrix_(matrix),
       candidates_(candidates),
       kept_(kept),
       first_(first),
-      count_(std::min(kStrip, matrix.rows() - first)) {}
+      count_(std::min(kStrip, matrix.rows() - first)),
+      most_(most),
+      table_(matrix.scheme()) {}
 
 void BlockSearch::search(const ColumnBlock& block, const double* shift, bool scales) {
   prepare(block, shift);
@@ -104,6 +113,7 @@ void BlockSearch::search(const ColumnBlock& block, const double* shift, bool sca
     }
     if (matrix_.scheme().element == ElementType::kInt) refit(block);
   }
+  if (most_ > 1) keep_many(block);
 }
 
 void BlockSearch::accept(const ColumnBlock& block, int64_t row) {
@@ -242,6 +252,33 @@ void BlockSearch::refit(const ColumnBlock& block) {
   }
   const Trial trial = trial_of(std::move(scales));
   std::copy(best_rounded_.begin(), best_rounded_.end(), rounded_.begin());
+  descend(block, trial);
+  keep_best(block, trial, false);
+}
+
+// The best of many candidates on the best scale, and a descent from there.
+void BlockSearch::keep_many(const ColumnBlock& block) {
+  static constexpr float kZero[] = {0.0f};
+  const int64_t size = block.size, rows = matrix_.rows();
+  KBest search(block.upper.data(), size, size, most_);
+  std::vector<float> values(table_.size());
+  ColumnValues of_column(size);
+  const Trial trial = trial_of(best_scales_);
+  for (int64_t r = 0; r < count_; ++r) {
+    table_.fill(trial.values[r], zero_points_.empty() ? 0 : zero_points_[r], values.data());
+    for (int64_t i = 0; i < size; ++i) {
+      const bool kept = kept_.empty() || kept_[(block.begin + i) * rows + first_ + r];
+      of_column[i] = kept ? std::span<const float>(values) : std::span<const float>(kZero);
+    }
+    search.search(target_.data() + r, kStrip, of_column);
+    for (int64_t i = 0; i < size; ++i) rounded_[i * kStrip + r] = of_column[i][search.choices()[i]];
+  }
+  const std::vector<float> found = rounded_;
+  for (int64_t i = 0; i < size; ++i) {
+    std::copy_n(found.data() + i * kStrip, kStrip, column_.data());
+    round_column(block, i, trial);
+  }
+  keep_best(block, trial, false);
   descend(block, trial);
   keep_best(block, trial, false);
 }

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "compress/k_best.h"
 #include "compress/lanes.h"
+#include "compress/row_candidates.h"
 #include "compress/scale_candidates.h"
 #include "curvq/formats/quantized_matrix.h"
 
@@ -18,18 +20,21 @@ struct ColumnBlock {
   // [size, size] of a column i and another k, by which k's distance moves i's: -L_ki / L_ii with k
   // > i, -H_ik / H_ii with k != i (0 where H_ii is), and -H_ik.
   std::vector<float> plane_shares, descent_shares, negated_hessian;
+  std::vector<float> upper;  // U^T U = (H_JJ + damping)^-1, for KBest; empty where it is not used
 };
 
 // One block a group, or 64 columns where a scale has more than 256. h [cols, cols].
+//   candidates  above 1: with `upper`
 std::vector<ColumnBlock> make_column_blocks(const Scheme& scheme, const std::vector<double>& h,
-                                            int64_t cols);
+                                            int64_t cols, int64_t candidates);
 
 // For rows [first, first + kStrip) of a matrix, or those it has. Arrays are [column][kStrip].
 class BlockSearch {
  public:
   //   kept  [cols, rows], 0: a value that stays zero; empty: none
+  //   most  of the ways of rounding a row's block that are kept; 1: only the nearest plane
   BlockSearch(QuantizedMatrix& matrix, const ScaleCandidates& candidates,
-              const std::vector<uint8_t>& kept, int64_t first);
+              const std::vector<uint8_t>& kept, int64_t first, int64_t most);
 
   // Tries for each row what refine() says, the target being t = q + shift H_JJ^-1.
   //   shift  [size][kStrip]
@@ -59,11 +64,13 @@ class BlockSearch {
   void descend(const ColumnBlock& block, const Trial& trial);
   void keep_best(const ColumnBlock& block, const Trial& trial, bool first);
   void refit(const ColumnBlock& block);
+  void keep_many(const ColumnBlock& block);
 
   QuantizedMatrix& matrix_;
   const ScaleCandidates& candidates_;
   const std::vector<uint8_t>& kept_;
-  int64_t first_, count_;
+  int64_t first_, count_, most_;
+  const ValueTable table_;
   // Of the block at hand.
   std::vector<float> present_, target_, rounded_, distance_, best_rounded_, column_;
   std::vector<float> loss_, best_loss_;

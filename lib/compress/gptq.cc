@@ -5,6 +5,8 @@
 
 #include "compress/kept_codes.h"
 #include "compress/lanes.h"
+#include "compress/row_candidates.h"
+#include "compress/saliency_order.h"
 #include "compress/scale_candidates.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -101,20 +103,41 @@ void GptqOptions::validate() const {
     throw UsageError(
         format("block_size is %lld, it must be 1 or more", static_cast<long long>(block_size)));
   }
+  if (candidates < 1 || candidates > 4096) {
+    throw UsageError(
+        format("candidates is %lld, it must be 1 to 4096", static_cast<long long>(candidates)));
+  }
+  if (diagonal && (candidates > 1 || rounding_order == RoundingOrder::kSaliency))
+    throw UsageError("without correlations all orders and candidates are alike");
+  if (candidates > 1 && rounding_order == RoundingOrder::kSaliency)
+    throw UsageError("candidates are kept in the order of planes, not in that of saliency");
 }
 
 GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
-                const GptqOptions& options, const std::string& layer, const uint8_t* mask) {
+                const GptqOptions& options, const std::string& layer, const uint8_t* mask,
+                const std::vector<double>& inverse) {
   options.validate();
   const int64_t rows = grid.rows, cols = grid.cols, groups = grid.groups;
   // A power of two is too coarse a choice for the error inside a group to decide.
   const bool search = options.search_scales && internal::can_search_scales(grid.scheme) &&
                       grid.scheme.scale_type != ScaleType::kE8M0;
   const int64_t group_size = search ? grid.scheme.group_size : 1;
+  std::vector<float> without_correlations;
+  if (options.diagonal) {
+    check_hessian(hessian, cols, layer);
+    without_correlations.assign(cols * cols, 0.0f);
+    for (int64_t j = 0; j < cols; ++j)
+      without_correlations[j * cols + j] = std::max(0.0f, hessian[j * cols + j]);
+    hessian = without_correlations.data();
+  }
+  const int64_t together = search ? group_size : 0;
   const PreparedHessian prepared =
-      prepare_hessian(hessian, cols, options, options.act_order, layer, search ? group_size : 0);
+      inverse.empty()
+          ? prepare_hessian(hessian, cols, options, options.act_order, layer, together)
+          : prepare_inverse(hessian, inverse, cols, options, options.act_order, layer, together);
   GptqResult result;
   result.damping = prepared.damping;
+  result.raised_because = prepared.raised_because;
   result.dead_inputs = prepared.dead_inputs;
   if (prepared.upper.empty()) {
     result.all_dead = true;
@@ -135,9 +158,13 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
       mask ? internal::transposed(std::vector<uint8_t>(mask, mask + rows * cols), rows, cols)
            : std::vector<uint8_t>();
   const internal::ScaleCandidates candidates(matrix.grid);
-  // Blocks hold whole groups.
+  const bool by_saliency = options.rounding_order == RoundingOrder::kSaliency;
+  // Blocks hold whole groups; by saliency, one whose scales were chosen before its first weight.
   const int64_t block =
-      std::min(std::max<int64_t>(1, options.block_size / group_size) * group_size, cols);
+      by_saliency && search
+          ? group_size
+          : std::min(std::max<int64_t>(1, options.block_size / group_size) * group_size, cols);
+  std::vector<float> losses(rows, 0.0f);
 
   parallel_for(0, (rows + kStrip - 1) / kStrip, [&](int64_t strip) {
     const int64_t first = strip * kStrip, count = std::min(kStrip, rows - first);
@@ -148,20 +175,51 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
       for (int64_t r = 0; r < count; ++r)
         w[j * kStrip + r] = weight[(first + r) * cols + prepared.order[j]];
     }
+    const auto zeros_of = [&](int64_t of_group) {
+      return zero_points.empty() ? nullptr : zero_points.data() + of_group;
+    };
+    const auto choose_scales = [&](int64_t j) {
+      const int64_t of_group = scheme.group_of(prepared.order[j]) * rows + first;
+      group_search.choose(w.data() + j * kStrip, upper + j * cols + j, cols, zeros_of(of_group),
+                          mask ? kept.data() + first : nullptr, prepared.order.data() + j, rows,
+                          count, scales.data() + of_group,
+                          scale_codes.empty() ? nullptr : scale_codes.data() + of_group);
+    };
+    // Rounds columns [begin, end) of each row by saliency; leaves their errors.
+    const auto round_by_saliency = [&](int64_t begin, int64_t end) {
+      internal::SaliencyOrder order(upper + begin * cols + begin, end - begin, cols);
+      std::vector<internal::SaliencyOrder::Column> columns(end - begin);
+      for (int64_t r = 0; r < count; ++r) {
+        for (int64_t j = begin; j < end; ++j) {
+          const int64_t column = prepared.order[j];
+          const int64_t at = scheme.group_of(column) * rows + first + r;
+          internal::SaliencyOrder::Column& of = columns[j - begin];
+          of.weight = w[j * kStrip + r];
+          of.scale = scales[at];
+          of.zero_point = zero_points.empty() ? 0 : zero_points[at];
+          of.kept = mask == nullptr || kept[column * rows + first + r] != 0;
+        }
+        order.round(scheme, columns);
+        for (int64_t j = begin; j < end; ++j) {
+          matrix.set_code(first + r, prepared.order[j], columns[j - begin].code);
+          error[(j - begin) * kStrip + r] = columns[j - begin].error;
+        }
+      }
+    };
     for (int64_t begin = 0; begin < cols; begin += block) {
       const int64_t end = std::min(cols, begin + block);
-      for (int64_t j = begin; j < end; ++j) {
+      if (by_saliency) {
+        if (search) choose_scales(begin);
+        round_by_saliency(begin, end);
+      }
+      for (int64_t j = begin; j < end && !by_saliency; ++j) {
         const int64_t column = prepared.order[j], group = scheme.group_of(column);
         const float* u = upper + j * cols;
         float* w_j = w.data() + j * kStrip;
         float* e = error.data() + (j - begin) * kStrip;
         const int64_t of_group = group * rows + first;
-        const int8_t* zeros = zero_points.empty() ? nullptr : zero_points.data() + of_group;
-        if (search && j % group_size == 0) {
-          group_search.choose(w_j, u + j, cols, zeros, mask ? kept.data() + first : nullptr,
-                              prepared.order.data() + j, rows, count, scales.data() + of_group,
-                              scale_codes.empty() ? nullptr : scale_codes.data() + of_group);
-        }
+        const int8_t* zeros = zeros_of(of_group);
+        if (search && j % group_size == 0) choose_scales(j);
         internal::encode_kept(scheme, w_j, scales.data() + of_group, zeros,
                               mask ? kept.data() + column * rows + first : nullptr, count,
                               codes.data(), rounded.data());
@@ -170,6 +228,8 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
         for (int64_t k = j + 1; k < end; ++k)
           internal::subtract_scaled(w.data() + k * kStrip, u[k], e, count);
       }
+      for (int64_t j = 0; j < end - begin; ++j)
+        internal::add_squares(losses.data() + first, error.data() + j * kStrip, count);
       // Lazy update of all columns behind the block.
       add_product_transposed(cols - end, count, end - begin, -1.0f, upper + begin * cols + end,
                              cols, error.data(), kStrip, w.data() + end * kStrip, kStrip);
@@ -179,6 +239,11 @@ GptqResult gptq(const float* weight, const float* hessian, ScaleGrid grid,
     transpose_back(scales, rows, groups, matrix.grid.scales);
     transpose_back(scale_codes, rows, groups, matrix.grid.scale_codes);
   }
+  if (options.candidates > 1) {
+    internal::choose_among_candidates(weight, prepared, options.candidates, kept, matrix, losses);
+  }
+  for (const float loss : losses) result.objective += loss;
+  result.nearest_plane_bound = internal::nearest_plane_bound(prepared, matrix.grid);
   return result;
 }
 

@@ -46,12 +46,29 @@ void require_moments(const std::vector<float>& a, int64_t n, const TensorView& t
   }
   for (int64_t i = 0; i < n; ++i) {
     if (a[i * n + i] >= 0) continue;
-    throw FormatError(format("%s: %s has %g on its diagonal, at %lld; a mean of squares is not "
-                             "negative",
-                             tensor.file.c_str(), tensor.name.c_str(),
-                             static_cast<double>(a[i * n + i]), static_cast<long long>(i)));
+    throw FormatError(
+        format("%s: %s has %g on its diagonal, at %lld; a mean of squares is not "
+               "negative",
+               tensor.file.c_str(), tensor.name.c_str(), static_cast<double>(a[i * n + i]),
+               static_cast<long long>(i)));
   }
   require_symmetric(a, n, tensor);
+}
+
+// Of the Gram matrix h [cols, cols] of finite inputs [n, cols].
+void require_no_overflow(const std::vector<float>& h, const std::vector<float>& inputs,
+                         int64_t cols, const TensorView& tensor) {
+  for (int64_t i = 0; i < cols; ++i) {
+    if (std::isfinite(h[i * cols + i])) continue;
+    int64_t largest = i;
+    for (auto at = i; at < static_cast<int64_t>(inputs.size()); at += cols) {
+      if (std::abs(inputs[at]) > std::abs(inputs[largest])) largest = at;
+    }
+    throw NumericalError(
+        format("%s: products of %s overflow float32; feature %lld is %g in sample %lld",
+               tensor.file.c_str(), tensor.name.c_str(), static_cast<long long>(i),
+               static_cast<double>(inputs[largest]), static_cast<long long>(largest / cols)));
+  }
 }
 
 }  // namespace
@@ -115,22 +132,16 @@ void LayerHessians::require(const std::vector<PlannedLayer>& plan, bool output_f
 std::vector<float> LayerHessians::read(const std::string& layer, int64_t cols) const {
   const TensorView* tensor = source(layer, cols);
   if (tensor == nullptr) return {};
-  std::vector<float> values = tensor->to_f32();
   if (tensor->name.ends_with(".inputs")) {
-    const int64_t n = tensor->shape[0];
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (std::isfinite(values[i])) continue;
-      throw NumericalError(
-          format("%s: %s is not finite at sample %lld, feature %lld; damping will not help, check "
-                 "this sample",
-                 tensor->file.c_str(), tensor->name.c_str(), static_cast<long long>(i / cols),
-                 static_cast<long long>(i % cols)));
-    }
+    const std::vector<float> values = read_inputs(layer, cols);
+    const auto n = static_cast<int64_t>(values.size()) / cols;
     std::vector<float> h(cols * cols, 0.0f);
     accumulate_gram(values.data(), n, cols, cols, 2.0f / static_cast<float>(n), h.data());
     mirror_lower(h.data(), cols);
+    require_no_overflow(h, values, cols, *tensor);
     return h;
   }
+  std::vector<float> values = tensor->to_f32();
   if (tensor->name.ends_with(".A")) {
     const torch::Tensor a = torch::from_blob(values.data(), tensor->shape);
     const torch::Tensor h = input_hessian(a, cols).contiguous();
@@ -139,6 +150,27 @@ std::vector<float> LayerHessians::read(const std::string& layer, int64_t cols) c
     return values;
   }
   require_symmetric(values, cols, *tensor);
+  return values;
+}
+
+std::vector<float> LayerHessians::read_inputs(const std::string& layer, int64_t cols) const {
+  const TensorView* tensor = file_.find(layer + ".inputs");
+  if (tensor == nullptr)
+    throw FormatError(file_.path() + ": " + layer + ".inputs is not there; use --inverse cholesky");
+  if (tensor->shape.size() != 2 || tensor->shape[1] != cols || tensor->shape[0] == 0 ||
+      !is_floating_point(tensor->dtype)) {
+    throw_wrong(*tensor,
+                "it must be floating-point [n, " + std::to_string(cols) + "] with n of 1 or more");
+  }
+  std::vector<float> values = tensor->to_f32();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    throw NumericalError(
+        format("%s: %s is not finite at sample %lld, feature %lld; damping will not help, check "
+               "this sample",
+               tensor->file.c_str(), tensor->name.c_str(), static_cast<long long>(i / cols),
+               static_cast<long long>(i % cols)));
+  }
   return values;
 }
 

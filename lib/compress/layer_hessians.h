@@ -29,6 +29,9 @@ class LayerHessians {
   // nothing about the layer. Throws FormatError for wrong shapes or a matrix that is not symmetric,
   // NumericalError for inputs that are not finite.
   std::vector<float> read(const std::string& layer, int64_t cols) const;
+  // NAME.inputs [n, cols]. Throws FormatError if they are not there or of another width,
+  // NumericalError if they are not finite.
+  std::vector<float> read_inputs(const std::string& layer, int64_t cols) const;
   // NAME.G [rows, rows], shrunk by the number of gradients it is the mean of; see shrunk_factor().
   // Throws FormatError for metadata that do not tell this number or a matrix that is not symmetric.
   // `shrinkage` takes how far.

@@ -159,10 +159,13 @@ PruneResult prune(const PruneProblem& problem, const PruneOptions& options) {
                             (method == PruneMethod::kObd && problem.diagonal != nullptr);
     if (result.all_dead && !knows_more) method = PruneMethod::kMagnitude;
   }
-  if (method == PruneMethod::kObs) {
-    PreparedHessian prepared =
-        prepare_hessian(problem.hessian, cols, options, ActOrder::kNone, problem.name);
+  PreparedHessian prepared;
+  if (method == PruneMethod::kObs || (options.sweeps > 0 && !result.all_dead)) {
+    prepared = prepare_hessian(problem.hessian, cols, options, ActOrder::kNone, problem.name);
     result.damping = prepared.damping;
+    result.raised_because = prepared.raised_because;
+  }
+  if (method == PruneMethod::kObs) {
     result.matrix = internal::prune_by_elimination(problem, prepared.upper, options.pattern,
                                                    options.block_size);
   } else if (method == PruneMethod::kWoodFisher) {
@@ -177,8 +180,13 @@ PruneResult prune(const PruneProblem& problem, const PruneOptions& options) {
     }
   }
   if (options.sweeps > 0 && !result.all_dead) {
-    result.objectives = improve_pruned(problem.weight, problem.hessian, options.pattern,
-                                       options.sweeps, result.matrix);
+    // Where damping had to be raised, H says more than its tokens know, or is no covariance.
+    const std::vector<float> damped = prepared.raised_because.empty()
+                                          ? std::vector<float>()
+                                          : damped_hessian(problem.hessian, cols, prepared.damping);
+    result.objectives =
+        improve_pruned(problem.weight, damped.empty() ? problem.hessian : damped.data(),
+                       options.pattern, options.sweeps, result.matrix);
   }
   return result;
 }

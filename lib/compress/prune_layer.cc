@@ -36,8 +36,8 @@ PrunedMatrix prune_layer(const PruneProblem& problem, const PruneOptions& option
 
   if (solved.all_dead && options.method != PruneMethod::kMagnitude) {
     result.note = "no input was ever non-zero; the smallest weights went";
-  } else if (solved.damping > options.damping) {
-    result.note = format("damping raised to %g: the hessian is singular", solved.damping);
+  } else if (!solved.raised_because.empty()) {
+    result.note = format("damping raised to %.3g: ", solved.damping) + solved.raised_because;
   }
   if (!result.note.empty()) log_warning(problem.name + ": " + result.note);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <chrono>
 
+#include "compress/inverse_of_inputs.h"
 #include "compress/layer_error.h"
 #include "compress/rounding_steps.h"
 #include "curvq/compress/prune_model.h"
@@ -37,12 +39,17 @@ PrunedMatrix prune_first(const LayerProblem& problem, const PruneOptions& option
   return matrix;
 }
 
+void tell(LayerResult& result, const std::string& note) {
+  log_warning(result.name + ": " + note);
+  result.note += (result.note.empty() ? "" : "; ") + note;
+}
+
 // Sweeps from `gptq` on, with G, then with ever less of it, until held-out tokens see less error
 // than before; keeps what they like best.
 QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatrix& rtn,
-                               const QuantizedMatrix& gptq, const RefineOptions& options,
-                               const uint8_t* mask, internal::RoundingSteps& steps,
-                               LayerResult& result) {
+                               const QuantizedMatrix& gptq, const float* hessian,
+                               const RefineOptions& options, const uint8_t* mask,
+                               internal::RoundingSteps& steps, LayerResult& result) {
   const int64_t rows = problem.rows;
   const auto trace = [&](const float* d) {
     return kronecker_trace(d, rows, problem.held_out_factor, problem.held_out_hessian,
@@ -55,6 +62,7 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
     for (size_t i = 0; i < d.size(); ++i) d[i] = problem.weight[i] - d[i];
     return trace(d.data()) / (whole > 0 ? whole : 1);
   };
+  std::string note;
   HeldOutErrors errors{error(rtn), error(gptq), 0};
   QuantizedMatrix kept = gptq;
   errors.kept = errors.gptq;
@@ -66,8 +74,8 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
     }
     QuantizedMatrix trial = gptq;
     const std::vector<double> objectives =
-        refine(problem.weight, problem.hessian, towards_identity < 1 ? factor.data() : nullptr,
-               trial, options, mask);
+        refine(problem.weight, hessian, towards_identity < 1 ? factor.data() : nullptr, trial,
+               options, mask);
     if (towards_identity == 0) {
       steps.add_sweeps(objectives, trial);
     } else {
@@ -79,20 +87,50 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
     errors.kept = of_trial;
     result.shrinkage = 1 - (1 - problem.factor_shrinkage) * (1 - towards_identity);
     if (towards_identity > 0)
-      result.note = towards_identity < 1 ? "half of the output factor: all of it did worse"
-                                         : "no output factor: with it held-out tokens did worse";
+      note = towards_identity < 1 ? "half of the output factor: all of it did worse"
+                                  : "no output factor: with it held-out tokens did worse";
     break;
   }
-  if (errors.kept == errors.gptq) result.note = "no sweeps: with them held-out tokens did worse";
+  if (errors.kept == errors.gptq) note = "no sweeps: with them held-out tokens did worse";
   if (errors.rtn < errors.kept) {
-    result.note = "rounded to nearest: held-out tokens did worse with everything else";
+    note = "rounded to nearest: held-out tokens did worse with everything else";
     kept = rtn;
+    result.rounded_to_nearest = true;
     result.shrinkage.reset();
     errors.kept = errors.rtn;
   }
-  if (!result.note.empty()) log_warning(problem.name + ": " + result.note);
+  if (!note.empty()) tell(result, note);
   result.held_out = errors;
   return kept;
+}
+
+GptqResult error_feedback(const LayerProblem& problem, const float* weight, const ScaleGrid& grid,
+                          const QuantizeOptions& options, const uint8_t* mask) {
+  const int64_t cols = problem.cols;
+  if (!options.inverse_of_inputs)
+    return gptq(weight, problem.hessian, grid, options.gptq, problem.name, mask);
+  if (problem.inputs == nullptr)
+    throw UsageError(problem.name + ": a Sherman-Morrison inverse needs this layer's inputs");
+  check_hessian(problem.hessian, cols, problem.name);
+  GptqOptions gptq_options = options.gptq;
+  std::string because;
+  gptq_options.damping = starting_damping(problem.hessian, cols, gptq_options.damping, &because);
+  double sum = 0;
+  int64_t live = 0;
+  for (int64_t j = 0; j < cols; ++j) {
+    sum += problem.hessian[j * cols + j];
+    live += problem.hessian[j * cols + j] != 0;
+  }
+  std::vector<double> inverse;
+  if (live > 0) {
+    inverse =
+        internal::sherman_morrison_inverse(problem.inputs, problem.num_inputs, cols,
+                                           gptq_options.damping, sum / static_cast<double>(live));
+  }
+  GptqResult solved =
+      gptq(weight, problem.hessian, grid, gptq_options, problem.name, mask, inverse);
+  solved.raised_because = because;
+  return solved;
 }
 
 }  // namespace
@@ -130,43 +168,62 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
   } else {
     if (problem.hessian == nullptr)
       throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
-    const char* of_gptq = options.gptq.search_scales ? "gptq with scale search" : "gptq";
-    GptqResult solved =
-        gptq(weight, problem.hessian, matrix.grid, options.gptq, problem.name, kept);
+    const bool obs = options.gptq.rounding_order == RoundingOrder::kSaliency;
+    const std::string feedback = std::string(options.gptq.diagonal ? "obd" : obs ? "obs" : "gptq") +
+                                 (options.gptq.search_scales ? " with scale search" : "");
+    GptqResult solved = error_feedback(problem, weight, matrix.grid, options, kept);
     result.damping = solved.damping;
     result.dead_inputs = solved.dead_inputs;
+    // Where damping had to be raised, H says more than its tokens know, or is no covariance.
+    std::vector<float> damped;
+    const float* hessian = problem.hessian;
     if (solved.all_dead) {
-      result.note = "no input was ever non-zero; rounded to nearest";
-      log_warning(problem.name + ": " + result.note);
-    } else if (solved.damping > options.gptq.damping) {
-      result.note = format("damping raised to %g: the hessian is singular", solved.damping);
-      log_warning(problem.name + ": " + result.note);
+      result.rounded_to_nearest = true;
+      tell(result, "no input was ever non-zero; rounded to nearest");
+    } else if (!solved.raised_because.empty()) {
+      tell(result, format("damping raised to %.3g: ", solved.damping) + solved.raised_because);
+      damped = damped_hessian(problem.hessian, problem.cols, solved.damping);
+      hessian = damped.data();
     }
     if (options.refine.sweeps > 0 && !solved.all_dead) {
       internal::RoundingSteps steps(problem);
       steps.add("rtn", matrix);
-      steps.add(of_gptq, solved.matrix);
+      steps.add(feedback, solved.matrix);
       solved.matrix = named([&] {
         if (problem.held_out_hessian != nullptr) {
-          return refine_guarded(problem, matrix, solved.matrix, options.refine, kept, steps,
-                                result);
+          return refine_guarded(problem, matrix, solved.matrix, hessian, options.refine, kept,
+                                steps, result);
         }
-        steps.add_sweeps(refine(problem.weight, problem.hessian, problem.output_factor,
-                                solved.matrix, options.refine, kept),
+        steps.add_sweeps(refine(problem.weight, hessian, problem.output_factor, solved.matrix,
+                                options.refine, kept),
                          solved.matrix);
         if (problem.output_factor != nullptr) result.shrinkage = problem.factor_shrinkage;
         return std::move(solved.matrix);
       });
       result.steps = steps.all();
     }
+    const double whole =
+        quadratic_trace(problem.weight, problem.rows, problem.hessian, problem.cols, false);
+    if (whole > 0) {
+      result.plane_error = solved.objective / whole;
+      result.plane_bound = solved.nearest_plane_bound / whole;
+    }
     set_relative_errors(problem, matrix, &solved.matrix, result);
     if (result.steps.empty())
-      result.steps = {{"rtn", result.rtn_relative_error, {}}, {of_gptq, result.relative_error, {}}};
+      result.steps = {{"rtn", result.rtn_relative_error, {}}, {feedback, result.relative_error, {}}};
     matrix = std::move(solved.matrix);
   }
   if (mask != nullptr) *mask = std::move(pruned.mask);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return matrix;
+}
+
+void warn_of_rounding_to_nearest(const std::vector<LayerResult>& layers) {
+  const auto count = std::count_if(layers.begin(), layers.end(),
+                                   [](const LayerResult& l) { return l.rounded_to_nearest; });
+  if (count == 0) return;
+  log_warning(format("%lld of %zu layers were rounded to nearest after all; see their notes",
+                     static_cast<long long>(count), layers.size()));
 }
 
 }  // namespace curvq

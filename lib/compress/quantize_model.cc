@@ -95,6 +95,7 @@ class ModelQuantizer {
           quantize_linear(linear, moments, output.weights());
         });
     if (masks_) masks_->finish();
+    warn_of_rounding_to_nearest(report_.layers);
     output.finish(new_config());
     report_.total_seconds = seconds_since(start);
     write_file(

@@ -23,6 +23,8 @@ void QuantizeOptions::validate() const {
   CaptureOptions::validate(uses_hessians());
   if (output_factor && (refine.sweeps == 0 || method == Method::kRtn))
     throw UsageError("output_factor needs gptq and at least one sweep, which is what uses it");
+  if (inverse_of_inputs && (method == Method::kRtn || gptq.diagonal || !(gptq.damping > 0)))
+    throw UsageError("a Sherman-Morrison inverse needs gptq or obs, and a damping above 0");
   if (!(held_out >= 0 && held_out < 1))
     throw UsageError(format("held_out is %g, it must be at least 0 and below 1", held_out));
   if (held_out > 0 && !output_factor)

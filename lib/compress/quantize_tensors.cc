@@ -101,6 +101,10 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
     problem.rows = layer.rows;
     problem.cols = layer.cols;
     problem.hessian = hessian.empty() ? nullptr : hessian.data();
+    std::vector<float> inputs;
+    if (options.inverse_of_inputs && stats) inputs = stats->read_inputs(layer.name, layer.cols);
+    problem.inputs = inputs.empty() ? nullptr : inputs.data();
+    problem.num_inputs = static_cast<int64_t>(inputs.size()) / layer.cols;
     torch::Tensor factor;
     if (options.output_factor)
       factor = stats->read_output_factor(layer.name, layer.rows, &problem.factor_shrinkage);
@@ -117,6 +121,7 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
     progress.advance(1, layer.name);
   }
   writer.finish();
+  warn_of_rounding_to_nearest(report.layers);
   report.total_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string text = write_report(report);

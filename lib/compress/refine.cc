@@ -10,6 +10,7 @@
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/linalg/dense.h"
+#include "curvq/linalg/symmetric_solver.h"
 
 namespace curvq {
 namespace {
@@ -25,9 +26,10 @@ struct Problem {
   std::vector<double> g;      // [rows, rows]; empty: the identity
   std::vector<uint8_t> kept;  // [cols, rows]; empty: all
   QuantizedMatrix& matrix;
-  const internal::ScaleCandidates candidates;
+  const internal::ScaleCandidates scales;
   const bool search_scales;
   const std::vector<ColumnBlock> blocks;
+  const int64_t candidates;
 
   int64_t rows() const { return matrix.rows(); }
   int64_t cols() const { return matrix.cols(); }
@@ -68,7 +70,7 @@ class StripDescent {
  public:
   StripDescent(const Problem& problem, int64_t first)
       : problem_(problem),
-        search_(problem.matrix, problem.candidates, problem.kept, first),
+        search_(problem.matrix, problem.scales, problem.kept, first, problem.candidates),
         product_(problem.cols() * kStrip, 0.0) {
     const int64_t cols = problem.cols();
     std::vector<double> d(cols * kStrip, 0.0);
@@ -132,7 +134,8 @@ class MatrixDescent {
       }
     }
     for (int64_t first = 0; first < rows; first += kStrip)
-      searches_.emplace_back(problem.matrix, problem.candidates, problem.kept, first);
+      searches_.emplace_back(problem.matrix, problem.scales, problem.kept, first,
+                             problem.candidates);
   }
 
   double objective() const { return objective_; }
@@ -230,10 +233,51 @@ class MatrixDescent {
   double objective_ = 0;
 };
 
+void require_output_factor(const std::vector<double>& g, int64_t rows) {
+  double mean = 0;
+  for (int64_t i = 0; i < rows * rows; ++i) {
+    const bool on_diagonal = i % (rows + 1) == 0;
+    if (!std::isfinite(g[i]) || (on_diagonal && g[i] < 0)) {
+      throw NumericalError(
+          format("the output factor is %g at row %lld, column %lld; it must be a mean of g g^T",
+                 g[i], static_cast<long long>(i / rows), static_cast<long long>(i % rows)));
+    }
+    if (on_diagonal) mean += g[i] / static_cast<double>(rows);
+  }
+  // A float32 sum of g g^T may miss semidefiniteness by rounding.
+  const double rounding = static_cast<double>(rows) * 0x1p-23 * mean;
+  std::vector<double> factor = g;
+  for (int64_t i = 0; i < rows; ++i) factor[i * rows + i] += rounding;
+  if (mean > 0 && !make_symmetric_solver()->cholesky(rows, factor.data()))
+    throw NumericalError(
+        "the output factor is not positive semidefinite, so it is no mean of g g^T");
+}
+
+// Of inputs that are always zero nothing is known: their weights' nearest values on the scales that
+// the sweeps ended with.
+void round_dead_inputs(const Problem& problem) {
+  QuantizedMatrix& matrix = problem.matrix;
+  const int64_t rows = problem.rows(), cols = problem.cols();
+  for (int64_t j = 0; j < cols; ++j) {
+    if (problem.h[j * cols + j] != 0) continue;
+    const int64_t group = matrix.scheme().group_of(j);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (!problem.kept.empty() && !problem.kept[j * rows + r]) continue;
+      matrix.set_code(r, j,
+                      encode(matrix.scheme(), problem.weight[r * cols + j],
+                             matrix.grid.scale(r, group), matrix.grid.zero_point(r, group)));
+    }
+  }
+}
+
 }  // namespace
 
 void RefineOptions::validate() const {
   if (sweeps < 0) throw UsageError(format("sweeps is %d, it must be 0 or more", sweeps));
+  if (candidates < 1 || candidates > 4096) {
+    throw UsageError(
+        format("candidates is %lld, it must be 1 to 4096", static_cast<long long>(candidates)));
+  }
 }
 
 std::vector<double> refine(const float* weight, const float* hessian, const float* output_factor,
@@ -242,10 +286,14 @@ std::vector<double> refine(const float* weight, const float* hessian, const floa
   options.validate();
   const int64_t rows = matrix.rows(), cols = matrix.cols();
   std::vector<double> h(hessian, hessian + cols * cols), g;
-  if (output_factor != nullptr) g.assign(output_factor, output_factor + rows * rows);
+  if (output_factor != nullptr) {
+    g.assign(output_factor, output_factor + rows * rows);
+    require_output_factor(g, rows);
+  }
   std::vector<uint8_t> kept;
   if (mask != nullptr) kept.assign(mask, mask + rows * cols);
-  std::vector<ColumnBlock> blocks = internal::make_column_blocks(matrix.scheme(), h, cols);
+  std::vector<ColumnBlock> blocks =
+      internal::make_column_blocks(matrix.scheme(), h, cols, options.candidates);
   const Problem problem{weight,
                         std::move(h),
                         std::move(g),
@@ -253,7 +301,8 @@ std::vector<double> refine(const float* weight, const float* hessian, const floa
                         matrix,
                         internal::ScaleCandidates(matrix.grid),
                         options.search_scales && internal::can_search_scales(matrix.scheme()),
-                        std::move(blocks)};
+                        std::move(blocks),
+                        options.candidates};
   std::vector<double> f(options.sweeps + 1, 0.0);
   if (output_factor != nullptr) {
     MatrixDescent descent(problem);
@@ -262,6 +311,7 @@ std::vector<double> refine(const float* weight, const float* hessian, const floa
       for (const ColumnBlock& block : problem.blocks) descent.improve(block);
       f[sweep] = descent.objective();
     }
+    if (options.sweeps > 0) round_dead_inputs(problem);
     return f;
   }
   const int64_t strips = (rows + kStrip - 1) / kStrip;
@@ -279,6 +329,7 @@ std::vector<double> refine(const float* weight, const float* hessian, const floa
     for (int sweep = 0; sweep <= options.sweeps; ++sweep)
       f[sweep] += of_strip[s * (options.sweeps + 1) + sweep];
   }
+  if (options.sweeps > 0) round_dead_inputs(problem);
   return f;
 }
 

@@ -1,6 +1,7 @@
 #include "curvq/linalg/symmetric.h"
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "curvq/linalg/dense.h"
@@ -57,14 +58,21 @@ bool factorise(const float* h, int64_t n, double damping, InverseCholesky& resul
   for (int64_t i = 0; i < n; ++i) inverse[i * n + i] = 1;
   invert_lower<T>(static_cast<int>(n), lower.data(), inverse.data());
   result.upper.assign(n * n, 0.0f);
+  bool finite = true;
   // inverse is column-major: L^-1[i][j] = inverse[j * n + i].
   for (int64_t a = 0; a < n; ++a) {
     for (int64_t b = a; b < n; ++b) {
-      result.upper[a * n + b] = static_cast<float>(inverse[(n - 1 - b) * n + (n - 1 - a)]);
+      const auto value = static_cast<float>(inverse[(n - 1 - b) * n + (n - 1 - a)]);
+      result.upper[a * n + b] = value;
+      if (finite && !std::isfinite(value)) finite = false, result.failed_column = a;
     }
   }
-  result.failed_column = -1;
-  return true;
+  if (finite) {
+    result.failed_column = -1;
+  } else {
+    result.upper.clear();
+  }
+  return finite;
 }
 
 }  // namespace

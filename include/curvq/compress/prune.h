@@ -75,7 +75,8 @@ struct PrunedMatrix {
 
 struct PruneResult {
   PrunedMatrix matrix;
-  double damping = 0;
+  double damping = 0;          // 0 where the method has none
+  std::string raised_because;  // see PreparedHessian
   int64_t dead_inputs = 0;
   bool all_dead = false;           // H said nothing: the mask is that of kMagnitude
   std::vector<double> objectives;  // f before and after each sweep; empty without sweeps

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +24,11 @@ struct LayerProblem {
   std::string name;
   const float* weight = nullptr;  // [rows, cols], row-major, finite
   int64_t rows = 0, cols = 0;
-  const float* hessian = nullptr;        // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
+  const float* hessian = nullptr;  // [cols, cols], 2/N sum x x^T; null: unknown (RTN only)
+  // [num_inputs, cols] that `hessian` is the sum of, for QuantizeOptions::inverse_of_inputs; or
+  // null
+  const float* inputs = nullptr;
+  int64_t num_inputs = 0;
   const float* output_factor = nullptr;  // [rows, rows] for the sweeps, see refine(); or null
   double factor_shrinkage = 0;           // how far output_factor is drawn to the identity, 0 to 1
   // The same of tokens that rounding does not see; without both nothing is judged by them.
@@ -59,7 +64,12 @@ struct LayerResult {
   // With QuantizeOptions::prune: the share of weights that went, and the error before rounding.
   double sparsity = 0, pruned_relative_error = 0;
   double damping = 0;
+  // tr((W - Q) (H + damping) (W - Q)^T) / tr(W H W^T) before sweeps, and the most that the nearest
+  // plane can leave of it where no value is clipped; NaN without GPTQ.
+  double plane_error = std::numeric_limits<double>::quiet_NaN();
+  double plane_bound = std::numeric_limits<double>::quiet_NaN();
   int64_t dead_inputs = 0;
+  bool rounded_to_nearest = false;  // although another method was asked for
   std::optional<HeldOutErrors> held_out;
   std::vector<RoundingStep> steps;  // in the order in which they were taken
   std::optional<double> shrinkage;  // of G towards the identity, 0 to 1, in the sweeps that stay
@@ -82,6 +92,10 @@ struct QuantizeOptions : CaptureOptions {
   // output_factor.
   double held_out = 0;
   GptqOptions gptq;
+  // The inverse Hessian by one Sherman-Morrison update a calibration input, instead of by Cholesky
+  // factorisation: the same but for rounding, slower. For layers whose inputs are at hand
+  // (quantize_tensors with NAME.inputs).
+  bool inverse_of_inputs = false;
   RefineOptions refine{.sweeps = 0};  // after GPTQ
   // Prunes each layer before it is rounded; what goes stays zero, and rounding makes up for the
   // error of both. The masks are written too (mask_file.h).
@@ -110,6 +124,10 @@ struct QuantizeReport {
   int64_t calibration_tokens = 0;
   double capture_seconds = 0, solve_seconds = 0, total_seconds = 0;
 };
+
+// Warns with the number of layers that were rounded to nearest although another method was asked
+// for.
+void warn_of_rounding_to_nearest(const std::vector<LayerResult>& layers);
 
 // Receives the report before the output directory is moved into place; what it returns is written
 // to quantization_report.json there.

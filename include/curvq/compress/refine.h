@@ -11,6 +11,9 @@ namespace curvq {
 struct RefineOptions {
   int sweeps = 2;             // over all groups; 0 or more
   bool search_scales = true;  // false: codes only
+  // Ways of rounding a row's group that are kept while its columns go by: a third trial, with the
+  // best scale (K-best nearest plane). 1: none; to 4096.
+  int64_t candidates = 1;
 
   // Throws UsageError naming field, value and bound.
   void validate() const;
@@ -29,6 +32,8 @@ struct RefineOptions {
 //   weight         [rows, cols] float32
 //   hessian        [cols, cols] float32, symmetric, finite
 //   output_factor  [rows, rows] float32, symmetric, positive semidefinite; null: the identity
+// Weights of inputs that are always zero end at their nearest values. Throws NumericalError for an
+// output factor that is not finite or not semidefinite, or a block of H that no damping makes so.
 //   mask           [rows, cols], or null: where it is 0 the matrix holds zeros, and keeps them
 // Returns f before and after each sweep, sweeps + 1 values. Independent of the number of threads.
 std::vector<double> refine(const float* weight, const float* hessian, const float* output_factor,

@@ -18,7 +18,7 @@ void mirror_lower(float* matrix, int64_t n);
 // Result of inverse_cholesky.
 struct InverseCholesky {
   std::vector<float> upper;    // [n, n] row-major, zero below the diagonal; empty on failure
-  int64_t failed_column = -1;  // first column whose pivot was not positive, -1 if none
+  int64_t failed_column = -1;  // first column without a positive pivot or finite inverse; -1: none
   bool used_double = false;    // the float32 factorisation failed, the float64 one succeeded
 };
 
