@@ -12,6 +12,7 @@
 #include "quantize_guard.h"
 #include "quantize_report.h"
 #include "rounding_options.h"
+#include "rounding_report.h"
 
 namespace curvq::cli {
 namespace {
@@ -162,7 +163,7 @@ int run(const Options& options, Output& output) {
   if (!stats.empty())
     output.inputs()["stats"] = {{"path", stats}, {"hash", Checkpoint(stats).content_hash()}};
   const auto write_report = [&](const QuantizeReport& report) {
-    output.results() = quantize_results_json(report, quantize_options);
+    output.results() = rounding_results_json(report, quantize_options);
     return dump_json(output.document());
   };
   QuantizeReport report;
@@ -172,7 +173,7 @@ int run(const Options& options, Output& output) {
     report = quantize_guarded(
         model, *windows, quantize_options,
         [&](const QuantizeReport& of_kept, const Guard& found) {
-          output.results() = quantize_results_json(of_kept, quantize_options);
+          output.results() = rounding_results_json(of_kept, quantize_options);
           output.results()["guard"] = guard_json(found);
           return dump_json(output.document());
         },
@@ -183,9 +184,10 @@ int run(const Options& options, Output& output) {
     report =
         quantize_model(model, windows ? &*windows : nullptr, quantize_options, write_report, stats);
   }
-  output.results() = quantize_results_json(report, quantize_options);
+  output.results() = rounding_results_json(report, quantize_options);
   if (!guard.candidates.empty()) output.results()["guard"] = guard_json(guard);
   output.text(quantize_results_text(report, quantize_options, output.color()));
+  output.text(plane_bound_text(report));
   output.text(guard_text(guard));
   if (options.has("report") && !quantize_options.dry_run) {
     write_file(options.text("report"), quantize_page(output.document()));

@@ -18,7 +18,9 @@ QuantizeOptions plain(const QuantizeOptions& options, Method method) {
   static_cast<CaptureOptions&>(out) = CaptureOptions();
   out.capture = options.capture;
   out.method = method;
-  out.gptq.search_scales = false;
+  out.gptq = {};
+  static_cast<DampingOptions&>(out.gptq) = options.gptq;
+  out.gptq.act_order = options.gptq.act_order;
   out.refine = {.sweeps = 0};
   out.output_factor = false;
   out.held_out = 0;

@@ -6,7 +6,12 @@
 namespace curvq::cli {
 
 void add_rounding_options(Options& options) {
-  options.add_choice("method", {"rtn", "gptq"}, "round to nearest, or GPTQ", "gptq")
+  options
+      .add_choice("method", {"rtn", "gptq", "obd", "obs"},
+                  "round to nearest; GPTQ; Optimal Brain Damage: scales by the Hessian's diagonal, "
+                  "codes to nearest; or Optimal Brain Surgeon: GPTQ in which the cheapest weight "
+                  "of a row's block comes next",
+                  "gptq")
       .add_choice(
           "preset", {"fast", "default", "best"},
           "fast: --method rtn; best: --scale-search hessian --sweeps 2 --token-weights gradient "
@@ -25,7 +30,18 @@ void add_rounding_options(Options& options) {
                    "passes of block coordinate descent over codes (and scales, with "
                    "--scale-search hessian) after gptq (0)",
                    0, 1000)
-      .add_integer("block-size", "N", "columns between two lazy updates", 1, int64_t{1} << 24, 128);
+      .add_integer("block-size", "N",
+                   "columns between two lazy updates; for obs, those among which the next weight "
+                   "is chosen",
+                   1, int64_t{1} << 24, 128)
+      .add_integer("candidates", "K",
+                   "ways of rounding a row that are kept while its columns go by (K-best nearest "
+                   "plane), in gptq and in sweeps; costs up to K times as much",
+                   1, 4096, 1)
+      .add_choice("inverse", {"cholesky", "sherman-morrison"},
+                  "of the Hessian: from its factorisation, or by an update for each of "
+                  "NAME.inputs in --stats",
+                  "cholesky");
   add_correction_options(options);
   options
       .add_choice("output-factor", {"none", "fisher"},
@@ -59,8 +75,15 @@ QuantizeOptions read_rounding(const Options& options, bool bare, bool stats) {
   out.gptq.act_order = options.text("act-order") == "none" ? ActOrder::kNone : ActOrder::kStatic;
   const bool best = preset == "best";
   const std::string search = options.has("scale-search") ? options.text("scale-search")
-                             : best                      ? "hessian"
+                             : best || method == "obd"   ? "hessian"
                                                          : "none";
+  out.gptq.candidates = out.refine.candidates = options.integer("candidates");
+  out.gptq.diagonal = method == "obd";
+  if (method == "obs") out.gptq.rounding_order = RoundingOrder::kSaliency;
+  out.inverse_of_inputs = options.text("inverse") == "sherman-morrison";
+  if (out.inverse_of_inputs && !bare)
+    throw UsageError(
+        "--inverse sherman-morrison needs a bare .safetensors and NAME.inputs in --stats");
   out.gptq.search_scales = out.refine.search_scales = search == "hessian";
   out.refine.sweeps = options.has("sweeps") ? static_cast<int>(options.integer("sweeps"))
                       : best                ? 2
