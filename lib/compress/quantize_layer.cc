@@ -169,7 +169,9 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
     if (problem.hessian == nullptr)
       throw UsageError(problem.name + ": gptq needs this layer's hessian or inputs");
     const bool obs = options.gptq.rounding_order == RoundingOrder::kSaliency;
-    const std::string feedback = std::string(options.gptq.diagonal ? "obd" : obs ? "obs" : "gptq") +
+    const std::string feedback = std::string(options.gptq.diagonal ? "obd"
+                                             : obs                 ? "obs"
+                                                                   : "gptq") +
                                  (options.gptq.search_scales ? " with scale search" : "");
     GptqResult solved = error_feedback(problem, weight, matrix.grid, options, kept);
     result.damping = solved.damping;
@@ -210,7 +212,8 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
     }
     set_relative_errors(problem, matrix, &solved.matrix, result);
     if (result.steps.empty())
-      result.steps = {{"rtn", result.rtn_relative_error, {}}, {feedback, result.relative_error, {}}};
+      result.steps = {{"rtn", result.rtn_relative_error, {}},
+                      {feedback, result.relative_error, {}}};
     matrix = std::move(solved.matrix);
   }
   if (mask != nullptr) *mask = std::move(pruned.mask);
