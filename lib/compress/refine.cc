@@ -253,20 +253,18 @@ void require_output_factor(const std::vector<double>& g, int64_t rows) {
         "the output factor is not positive semidefinite, so it is no mean of g g^T");
 }
 
-// Of inputs that are always zero nothing is known: their weights' nearest values on the scales that
-// the sweeps ended with.
-void round_dead_inputs(const Problem& problem) {
-  QuantizedMatrix& matrix = problem.matrix;
-  const int64_t rows = problem.rows(), cols = problem.cols();
-  for (int64_t j = 0; j < cols; ++j) {
-    if (problem.h[j * cols + j] != 0) continue;
-    const int64_t group = matrix.scheme().group_of(j);
-    for (int64_t r = 0; r < rows; ++r) {
-      if (!problem.kept.empty() && !problem.kept[j * rows + r]) continue;
-      matrix.set_code(r, j,
-                      encode(matrix.scheme(), problem.weight[r * cols + j],
-                             matrix.grid.scale(r, group), matrix.grid.zero_point(r, group)));
-    }
+// Inputs that are always zero get the mean of the others' diagonal, as in GPTQ: scales that forgot
+// their weights would clip them.
+void keep_dead_inputs(std::vector<double>& h, int64_t n) {
+  double sum = 0;
+  int64_t live = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    sum += h[j * n + j];
+    live += h[j * n + j] != 0;
+  }
+  if (live == 0) return;
+  for (int64_t j = 0; j < n; ++j) {
+    if (h[j * n + j] == 0) h[j * n + j] = sum / static_cast<double>(live);
   }
 }
 
@@ -286,6 +284,7 @@ std::vector<double> refine(const float* weight, const float* hessian, const floa
   options.validate();
   const int64_t rows = matrix.rows(), cols = matrix.cols();
   std::vector<double> h(hessian, hessian + cols * cols), g;
+  keep_dead_inputs(h, cols);
   if (output_factor != nullptr) {
     g.assign(output_factor, output_factor + rows * rows);
     require_output_factor(g, rows);
@@ -311,7 +310,6 @@ std::vector<double> refine(const float* weight, const float* hessian, const floa
       for (const ColumnBlock& block : problem.blocks) descent.improve(block);
       f[sweep] = descent.objective();
     }
-    if (options.sweeps > 0) round_dead_inputs(problem);
     return f;
   }
   const int64_t strips = (rows + kStrip - 1) / kStrip;
@@ -329,7 +327,6 @@ std::vector<double> refine(const float* weight, const float* hessian, const floa
     for (int sweep = 0; sweep <= options.sweeps; ++sweep)
       f[sweep] += of_strip[s * (options.sweeps + 1) + sweep];
   }
-  if (options.sweeps > 0) round_dead_inputs(problem);
   return f;
 }
 

@@ -32,8 +32,9 @@ struct RefineOptions {
 //   weight         [rows, cols] float32
 //   hessian        [cols, cols] float32, symmetric, finite
 //   output_factor  [rows, rows] float32, symmetric, positive semidefinite; null: the identity
-// Weights of inputs that are always zero end at their nearest values. Throws NumericalError for an
-// output factor that is not finite or not semidefinite, or a block of H that no damping makes so.
+// Inputs that are always zero count, also in f, with the mean of the others' diagonal. Throws
+// NumericalError for an output factor that is not finite or not semidefinite, or a block of H that
+// no damping makes so.
 //   mask           [rows, cols], or null: where it is 0 the matrix holds zeros, and keeps them
 // Returns f before and after each sweep, sweeps + 1 values. Independent of the number of threads.
 std::vector<double> refine(const float* weight, const float* hessian, const float* output_factor,
