@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "bench_gemm.h"
+#include "bench_gemm_gpu.h"
 #include "commands.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -68,11 +69,13 @@ void declare(Options& options) {
   options
       .add_integer("rounds", "N", "measurements of each, interleaved; the median counts", 20, 10000,
                    21)
+      .add_flag("model-gpu", "gemm: bounds of the CUDA kernels on GPUs that are not here")
       .add_seed()
       .add_threads()
       .add_device()
       .add_example("bench hvp --threads 1")
-      .add_example("bench gemm --threads 1 --shapes 1,4096,4096 --formats nvfp4,int4");
+      .add_example("bench gemm --threads 1 --shapes 1,4096,4096 --formats nvfp4,int4")
+      .add_example("bench gemm --model-gpu");
 }
 
 int bench_hvp(const Options& options, Output& output) {
@@ -144,7 +147,9 @@ int bench_hvp(const Options& options, Output& output) {
 int run(const Options& options, Output& output) {
   const std::string what = options.positional("WHAT");
   if (what == "hvp") return bench_hvp(options, output);
-  if (what == "gemm") return run_bench_gemm(options, output);
+  if (what == "gemm")
+    return options.flag("model-gpu") ? bench_gemm_gpu(options, output)
+                                     : run_bench_gemm(options, output);
   throw UsageError("bench knows hvp and gemm, not '" + what + "'");
 }
 
