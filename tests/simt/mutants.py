@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants bugs into the text of the W4A16 kernel, one at a time, and demands that its emulated tests fail for each.
 
-usage: mutants.py --source TOP --compiler 'g++ FLAGS...' --objects OBJECT... [--only N]
+usage: mutants.py --source TOP --compiler 'g++ FLAGS...' [--only N] --objects OBJECT... -lLIBRARY...
 
 Only the kernel's own translation unit is compiled anew; OBJECT... are all others of simt_test.
 """
@@ -73,7 +73,8 @@ def main():
     parser.add_argument("--compiler", default="g++")
     parser.add_argument("--only", type=int, action="append")
     parser.add_argument("--objects", nargs="+", required=True)
-    arguments = parser.parse_args()
+    arguments, libraries = parser.parse_known_args()
+    arguments.objects += libraries
     chosen = [MUTANTS[i] for i in arguments.only] if arguments.only else MUTANTS
     with tempfile.TemporaryDirectory() as top, concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = []
