@@ -12,11 +12,11 @@
 #include "curvq/core/parallel.h"
 #include "curvq/core/progress.h"
 #include "curvq/curvature/curvature_operator.h"
-#include "curvq/curvature/process_group.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/io/model_files.h"
 #include "curvq/report/numbers.h"
 #include "hessian_kfac.h"
+#include "hessian_processes.h"
 #include "hessian_report.h"
 #include "hessian_statistics.h"
 #include "hessian_stats.h"
@@ -73,6 +73,10 @@ void declare(Options& options) {
       .add_flag("exact", "from the whole matrix, entry by entry: small nets only")
       .add_integer("probes", "N", "random vectors for trace, diagonal, density and blocks", 2,
                    int64_t{1} << 30, 30)
+      .add_integer("deflate", "N",
+                   "trace: Lanczos vectors, as many products more, whose part of the trace is "
+                   "exact: a smaller error where few eigenvalues dominate",
+                   0, 1000, 0)
       .add_flag(
           "probe-per-block",
           "give each row of the table probes of its own: a far smaller error of its trace, for "
@@ -126,40 +130,6 @@ CurvatureProvenance provenance_of(const Options& options, const Batch& samples, 
   return p;
 }
 
-// The processes that share the data, if there are several, and what this one has of it.
-class Processes {
- public:
-  explicit Processes(std::chrono::seconds timeout)
-      : group_(ProcessGroup::from_environment(timeout)) {}
-
-  explicit operator bool() const { return group_ != nullptr; }
-  bool first() const { return !group_ || group_->rank() == 0; }
-  int size() const { return group_ ? group_->size() : 1; }
-
-  // Leaves this process its part of the samples.
-  void split(Problem& problem) {
-    if (!group_) return;
-    const auto all = static_cast<double>(problem.num_terms());
-    problem = part_of(problem, *group_);
-    share_ = static_cast<double>(problem.num_terms()) / all;
-  }
-  Problem::Gradient gradient(const Problem& problem) const {
-    Problem::Gradient gradient = problem.gradient();
-    if (!group_) return gradient;
-    gradient.value = group_->sum(gradient.value * share_);
-    gradient.gradient *= share_;
-    group_->sum(gradient.gradient);
-    return gradient;
-  }
-  std::unique_ptr<LinearOperator> joined(LinearOperator& local) const {
-    return group_ ? std::make_unique<DistributedOperator>(local, share_, *group_) : nullptr;
-  }
-
- private:
-  std::unique_ptr<ProcessGroup> group_;
-  double share_ = 1;  // of the loss terms
-};
-
 // What is known before the statistics that products with the matrix give.
 void state_problem(const Problem& problem, Curvature curvature, const Options& options,
                    const Processes& processes, Output& output) {
@@ -180,25 +150,29 @@ void state_problem(const Problem& problem, Curvature curvature, const Options& o
              number_text(results["gradient_norm"].get<double>()).c_str()));
 }
 
-void state_data(const CurvatureProvenance& p, const Options& options, OrderedJson& results) {
+void state_data(const CurvatureProvenance& p, const Options& options, const Processes& processes,
+                OrderedJson& results) {
   results["loss"] = p.loss;
   results["samples"] = p.samples;
   results["loss_terms"] = p.loss_terms;
   results["reduction"] = p.reduction;
   results["dtype"] = p.dtype;
   results["exact"] = options.flag("exact");
+  if (processes) results["processes"] = processes.size();
 }
 
 // K-FAC factors go through a model directory block by block, whether or not other
 // statistics had all of it in memory before.
-void run_decoder_kfac(const Options& options, StatsOutput& stats, Output& output) {
+void run_decoder_kfac(const Options& options, Processes& processes, StatsOutput& stats,
+                      Output& output) {
   const bool wide = options.text("dtype") == "float64";
   const DecoderModel model(options.positional("MODEL"), Engine::kDequantized,
                            wide ? torch::kFloat64 : torch::kFloat32);
-  const Batch tokens = load_tokens(model, options, output);
+  Batch tokens = load_tokens(model, options, output);
   const CurvatureProvenance provenance = provenance_of(
       options, tokens, cross_entropy()->num_terms(tokens.targets), wide ? "float64" : "float32");
   const std::vector<LinearInfo> layers = chosen_layers(model, options);
+  processes.split(tokens, *cross_entropy());
   check_kfac(model, tokens, kfac_options(options));
   if (!output.results().contains("loss")) {
     if (options.flag("dry-run") || options.has("max-memory")) {
@@ -208,21 +182,22 @@ void run_decoder_kfac(const Options& options, StatsOutput& stats, Output& output
       plan.check("use fewer or shorter windows, or fewer --label-draws");
       if (options.flag("dry-run")) return;
     }
-    state_data(provenance, options, output.results());
+    state_data(provenance, options, processes, output.results());
   }
   std::vector<LayerCurvatureShape> shapes;
   for (const LinearInfo& layer : layers)
     shapes.push_back({layer.name, layer.in_features + layer.has_bias, layer.out_features});
   stats.begin(output, provenance, shapes);
-  compute_kfac(model, tokens, options, output,
+  compute_kfac(model, tokens, options, processes, output,
                [&](const LayerFactors& layer) { stats.write(layer); });
 }
 
 void run_problem_kfac(const Problem& problem, const CurvatureProvenance& provenance,
-                      const Options& options, StatsOutput& stats, Output& output) {
+                      const Options& options, const Processes& processes, StatsOutput& stats,
+                      Output& output) {
   std::vector<LayerFactors> layers;
   std::vector<LayerCurvatureShape> shapes;
-  compute_kfac(problem, options, output, [&](LayerFactors layer) {
+  compute_kfac(problem, options, processes, output, [&](LayerFactors layer) {
     shapes.push_back({layer.name, layer.factors.a.size(0), layer.factors.g.size(0)});
     layers.push_back(std::move(layer));
   });
@@ -237,18 +212,13 @@ void compute(const Options& options, Output& output) {
   const bool directory = is_model(options.positional("MODEL"));
   StatsOutput stats(options, what);
   Processes processes(std::chrono::seconds(options.integer("timeout")));
-  if (processes && std::find(what.begin(), what.end(), "kfac") != what.end()) {
-    throw UnsupportedError(
-        "kfac is computed by one process; give each a part of the data and join their --stats with "
-        "--merge");
-  }
   if (!processes.first()) {
     stats.disable();
     output.silence();
     set_progress_mode(ProgressMode::kNone);
   }
   if (directory && what == std::vector<std::string>{"kfac"}) {
-    run_decoder_kfac(options, stats, output);
+    run_decoder_kfac(options, processes, stats, output);
     return stats.commit(output);
   }
   ProblemOptions problem_options;
@@ -274,9 +244,8 @@ void compute(const Options& options, Output& output) {
 
   const CurvatureProvenance provenance =
       provenance_of(options, problem.data(), problem.num_terms(), dtype_of(problem.options()));
-  state_data(provenance, options, output.results());
+  state_data(provenance, options, processes, output.results());
   output.results()["parameters"] = problem.dimension();
-  if (processes) output.results()["processes"] = processes.size();
   processes.split(problem);
   const bool kfac = std::erase(what, "kfac") > 0;
   if (!what.empty()) {
@@ -287,9 +256,9 @@ void compute(const Options& options, Output& output) {
     stats.know(compute_statistics(op, what, options, output), problem.parameters());
   }
   if (kfac && directory) {
-    run_decoder_kfac(options, stats, output);
+    run_decoder_kfac(options, processes, stats, output);
   } else if (kfac) {
-    run_problem_kfac(problem, provenance, options, stats, output);
+    run_problem_kfac(problem, provenance, options, processes, stats, output);
   } else {
     stats.begin(output, provenance, {});
   }

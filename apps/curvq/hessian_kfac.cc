@@ -109,8 +109,10 @@ class KfacRows {
 };
 
 // What the numbers are of, in the JSON and in words.
-void state_factors(const KfacOptions& kfac, const Options& options, int64_t samples, int64_t terms,
+void state_factors(const KfacOptions& kfac, const Options& options,
                    const std::vector<std::string>& left_out, Output& output) {
+  const auto samples = output.results()["samples"].get<int64_t>(),
+             terms = output.results()["loss_terms"].get<int64_t>();
   const bool reduce = kfac.sharing == WeightSharing::kReduce;
   const std::string matrix = kfac.labels == KfacLabels::kData ? "empirical-fisher" : "fisher";
   OrderedJson& json = output.results()["kfac"];
@@ -189,12 +191,14 @@ std::string labels_name(KfacLabels labels) {
                                         : "data";
 }
 
-void compute_kfac(const Problem& problem, const Options& options, Output& output,
-                  const LayerFactorsSink& sink) {
-  const KfacOptions kfac = kfac_options(options);
+void compute_kfac(const Problem& problem, const Options& options, const Processes& processes,
+                  Output& output, const LayerFactorsSink& sink) {
+  KfacOptions kfac = kfac_options(options);
+  kfac.first_sample = processes.first_sample();
   KfacRows rows(options.number("damping"));
   std::vector<std::string> order, left_out;
   for (LayerFactors& layer : kfac_factors(problem, kfac)) {
+    processes.join(layer);
     rows.add(layer);
     order.push_back(layer.name);
     sink(std::move(layer));
@@ -204,13 +208,14 @@ void compute_kfac(const Problem& problem, const Options& options, Output& output
     if (std::find(order.begin(), order.end(), layer) == order.end())
       left_out.push_back(parameter.name);
   }
-  state_factors(kfac, options, problem.num_samples(), problem.num_terms(), left_out, output);
+  state_factors(kfac, options, left_out, output);
   rows.show(order, output);
 }
 
 void compute_kfac(const DecoderModel& model, const Batch& tokens, const Options& options,
-                  Output& output, const LayerFactorsSink& sink) {
-  const KfacOptions kfac = kfac_options(options);
+                  const Processes& processes, Output& output, const LayerFactorsSink& sink) {
+  KfacOptions kfac = kfac_options(options);
+  kfac.first_sample = processes.first_sample();
   if (kfac.sharing == WeightSharing::kReduce)
     throw UsageError(options.where("weight-sharing") +
                      " reduce: each token of a model directory has a loss term of its own");
@@ -221,11 +226,11 @@ void compute_kfac(const DecoderModel& model, const Batch& tokens, const Options&
     return std::find(order.begin(), order.end(), name) != order.end();
   };
   kfac_factors(model, tokens, kfac, wanted, [&](LayerFactors layer) {
+    processes.join(layer);
     rows.add(layer);
     sink(std::move(layer));
   });
-  state_factors(kfac, options, tokens.inputs.size(0), (tokens.targets >= 0).sum().item<int64_t>(),
-                {}, output);
+  state_factors(kfac, options, {}, output);
   rows.show(order, output);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "curvq/curvature/kfac.h"
+#include "hessian_processes.h"
 #include "options.h"
 #include "output.h"
 
@@ -17,11 +18,13 @@ KfacOptions kfac_options(const Options& options);
 std::string labels_name(KfacLabels labels);
 
 // The factors of a problem's layers, or of a decoder's that --parameters and --ignore choose; adds
-// `kfac` and rows of `layers` to the results and prints a table. `sink` gets each layer's factors.
-void compute_kfac(const Problem& problem, const Options& options, Output& output,
-                  const LayerFactorsSink& sink);
-void compute_kfac(const DecoderModel& model, const Batch& tokens, const Options& options,
+// `kfac` and rows of `layers` to the results, which tell of the samples already, and prints a
+// table. `problem` and `tokens` are what this process has of the data; `sink` gets each layer's
+// factors, of all data.
+void compute_kfac(const Problem& problem, const Options& options, const Processes& processes,
                   Output& output, const LayerFactorsSink& sink);
+void compute_kfac(const DecoderModel& model, const Batch& tokens, const Options& options,
+                  const Processes& processes, Output& output, const LayerFactorsSink& sink);
 
 // Layers of the decoder whose weight the patterns choose. Throws UsageError for a pattern that
 // matches none and if none is left.

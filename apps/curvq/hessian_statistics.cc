@@ -99,8 +99,10 @@ void Statistics::trace() {
   } else {
     TraceOptions trace_options;
     trace_options.probes = probes_;
+    trace_options.deflate = options_.integer("deflate");
     const bool own = options_.flag("probe-per-block");
-    const int64_t products = probes_ * (own ? static_cast<int64_t>(segments.size()) : 1);
+    const int64_t products =
+        own ? probes_ * static_cast<int64_t>(segments.size()) : probes_ + trace_options.deflate;
     CountedOperator counted(*op_, "trace", products);
     result = own ? segment_traces(counted, segments, trace_options, generator_)
                  : hutchinson_trace(counted, trace_options, generator_);
@@ -327,6 +329,8 @@ void check_statistics(const Problem& problem, const std::vector<std::string>& wh
                             static_cast<long long>(options.integer("top-k")),
                             static_cast<long long>(n)));
   }
+  if (options.flag("probe-per-block") && options.integer("deflate") > 0)
+    throw UsageError(options.where("deflate") + " has no part in --probe-per-block");
   // Above it the decomposition alone would take an hour.
   constexpr int64_t kMostParameters = 20000;
   const bool only_kfac = what == std::vector<std::string>{"kfac"};

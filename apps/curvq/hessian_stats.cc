@@ -141,7 +141,7 @@ void StatsOutput::commit(Output& output) {
 }
 
 void merge_stats(const Options& options, Output& output) {
-  for (const char* name : {"data", "what", "exact", "report", "dry-run"}) {
+  for (const char* name : {"data", "what", "exact", "report"}) {
     if (options.given(name))
       throw UsageError(options.where(name) + " has no part in --merge, which computes nothing new");
   }
@@ -153,17 +153,22 @@ void merge_stats(const Options& options, Output& output) {
   output.inputs()["model"] = {{"path", model}, {"hash", hash}};
   output.inputs()["parts"] = OrderedJson::array();
   for (const std::string& file : files) {
+    if (!std::filesystem::exists(file)) throw UsageError(file + ": no such file");
     const CurvatureFile part(file);
     part.require_model(model, hash);
     output.inputs()["parts"].push_back({{"path", file}, {"samples", part.provenance().samples}});
   }
-  const CurvatureProvenance merged = merge_curvature(files, out, options.flag("overwrite"));
+  const bool overwrite = options.flag("overwrite"), dry = options.flag("dry-run");
+  if (dry) const AtomicOutput check(out, AtomicOutput::Kind::kFile, overwrite);
+  const CurvatureProvenance merged =
+      dry ? check_merge(files) : merge_curvature(files, out, overwrite);
   OrderedJson& results = output.results();
-  results["stats"] = out;
+  if (!dry) results["stats"] = out;
   results["samples"] = merged.samples;
   results["loss_terms"] = merged.loss_terms;
   results["data_hashes"] = merged.data_hash;
-  output.text(format("%s: %s samples (%s loss terms) out of %zu files\n", out.c_str(),
+  output.text(format("%s%s: %s samples (%s loss terms) out of %zu files\n",
+                     dry ? "would write " : "", out.c_str(),
                      with_separators(merged.samples).c_str(),
                      with_separators(merged.loss_terms).c_str(), files.size()));
 }

@@ -31,6 +31,8 @@ int64_t num_vectors(const std::vector<std::string>& what, const Options& options
       most = std::max(most, std::max<int64_t>(2 * options.integer("top-k") + 10, 20));
     if (name == "density") most = std::max(most, options.integer("steps") + 2);
     if (name == "diagonal") most = std::max<int64_t>(most, 4);
+    if (name == "trace" && options.integer("deflate") > 0)
+      most = std::max(most, 2 * options.integer("deflate") + 4);
   }
   return std::min(most + 2, n + 2);
 }

@@ -75,8 +75,14 @@ Problem load_script(const std::string& path, const Options& options, ProblemOpti
                     Output& output) {
   if (options.flag("checkpoint"))
     throw UsageError("--checkpoint needs a model directory; TorchScript has no blocks");
+  const std::string source = options.text("data");
+  if (fs::is_regular_file(source) && fs::path(source).extension() != ".safetensors") {
+    throw UnsupportedError(source +
+                           ": the data of a TorchScript module are x and y in a "
+                           ".safetensors; text needs a model directory");
+  }
   Model model = load_torchscript(path, chosen_dtype(options));
-  const SafetensorsFile file(options.text("data"));
+  const SafetensorsFile file(source);
   Batch data = load_xy(file, options);
   output.inputs()["model"] = {{"path", path}, {"hash", file_hash(path)}};
   output.inputs()["data"] = {{"path", file.path()},

@@ -106,18 +106,20 @@ torch::Tensor CurvatureOperator::apply(const torch::Tensor& vectors) {
     problem_.check_finite(vectors[row].detach(), "the vector to multiply");
   if (parameters_changed()) std::fill(kept_.begin(), kept_.end(), nullptr);
   torch::AutoGradMode enable(true);
-  torch::Tensor products = torch::zeros({vectors.size(0), dimension()}, options());
+  torch::Tensor products;  // made behind the first product, which needs more memory without it
   const bool keep = problem_.num_chunks() <= options_.kept_graphs;
   for (int64_t chunk = 0; chunk < problem_.num_chunks(); ++chunk) {
     with_torch_errors(problem_.model().name, [&] {
       const std::shared_ptr<ChunkGraph> graph = this->graph(chunk, keep);
       for (int64_t row = 0; row < vectors.size(0); ++row) {
         const bool retain = keep || row + 1 < vectors.size(0);
-        problem_.add_to(products[row],
-                        graph->product(problem_.split(vectors[row].detach()), retain));
+        const auto part = graph->product(problem_.split(vectors[row].detach()), retain);
+        if (!products.defined()) products = torch::zeros({vectors.size(0), dimension()}, options());
+        problem_.add_to(products[row], part);
       }
     });
   }
+  if (!products.defined()) return torch::zeros_like(vectors);  // of no vectors
   for (int64_t row = 0; row < products.size(0); ++row)
     problem_.check_finite(products[row], "the product with the " + curvature_name(curvature_));
   return products;

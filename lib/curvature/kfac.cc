@@ -10,7 +10,6 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/progress.h"
-#include "curvq/curvature/statistics.h"
 
 namespace curvq {
 namespace {
@@ -56,8 +55,7 @@ class ChunkedFactors {
   ChunkedFactors(const Problem& problem, const KfacOptions& options)
       : problem_(problem),
         options_(options),
-        gradient_share_(problem.num_terms() * label_weight(options)),
-        generator_(make_generator(options.seed)) {}
+        gradient_share_(problem.num_terms() * label_weight(options)) {}
 
   std::vector<LayerFactors> run() {
     Progress progress("K-FAC factors", problem_.num_chunks());
@@ -90,7 +88,8 @@ class ChunkedFactors {
     }
     const int64_t n = chunk.inputs.size(0);
     for (size_t l = 0; l < layers.size(); ++l) add_inputs(layers[l], n, layers_[l]);
-    const LabelGradients labels(problem_.loss(), outputs, chunk.targets, options_, generator_);
+    const LabelGradients labels(problem_.loss(), outputs, chunk.targets, options_, first_);
+    first_ += n;
     std::vector<torch::Tensor> sources;
     for (const auto& layer : layers) {
       for (const LayerUse& use : layer) sources.push_back(use.output);
@@ -137,7 +136,7 @@ class ChunkedFactors {
   const Problem& problem_;
   const KfacOptions& options_;
   int64_t gradient_share_;  // each g g^T counts for one of so many
-  torch::Generator generator_;
+  int64_t first_ = 0;       // sample of the next chunk
   std::vector<LayerFactors> layers_;
 };
 

@@ -6,7 +6,6 @@
 #include "curvq/core/log.h"
 #include "curvq/core/progress.h"
 #include "curvq/curvature/kfac.h"
-#include "curvq/curvature/statistics.h"
 #include "curvq/nn/block_graph.h"
 
 namespace curvq {
@@ -86,14 +85,13 @@ class DecoderFactors {
     const bool head = kfac_layers(model_.config()).back().name == kHead && wanted_(kHead);
     LayerFactors factors;
     factors.name = kHead;
-    torch::Generator generator = make_generator(options_.seed);
     by_chunk(1, [&](Range range) {
       const torch::Tensor x = part(streams_.back(), range).clone().requires_grad_();
       const torch::Tensor logits = model_.logits(x);
       if (!torch::isfinite(logits).all().item<bool>())
         throw NumericalError("lm_head: its outputs are not finite; check the model and the data");
       const LabelGradients labels(*loss_, logits, part(tokens_.targets, range), options_,
-                                  generator);
+                                  range.first);
       if (head) add_inputs(model_.head_input(x).detach(), range, factors);
       for (int64_t pass = 0; pass < labels.num_passes(); ++pass) {
         const torch::Tensor seed = labels.of_pass(pass);

@@ -2,6 +2,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/curvature/statistics.h"
 
 namespace curvq {
 
@@ -27,7 +28,7 @@ void check_labels(const KfacOptions& options, int64_t terms, int64_t outputs) {
 
 LabelGradients::LabelGradients(const Loss& loss, const torch::Tensor& outputs,
                                const torch::Tensor& targets, const KfacOptions& options,
-                               torch::Generator generator) {
+                               int64_t first) {
   torch::NoGradGuard no_grad;
   const torch::Tensor f = outputs.detach();
   switch (options.labels) {
@@ -35,10 +36,18 @@ LabelGradients::LabelGradients(const Loss& loss, const torch::Tensor& outputs,
       columns_ = loss.gradient(f, targets).unsqueeze(0);
       return;
     case KfacLabels::kSampled: {
-      std::vector<torch::Tensor> draws;
-      for (int64_t i = 0; i < options.draws; ++i)
-        draws.push_back(loss.sampled_gradient(f, targets, generator));
-      columns_ = torch::stack(draws);
+      std::vector<torch::Tensor> samples;
+      for (int64_t n = 0; n < f.size(0); ++n) {
+        constexpr uint64_t kStride = 0x9E3779B97F4A7C15;  // odd: another seed for each sample
+        const torch::Generator generator = make_generator(
+            options.seed + kStride * static_cast<uint64_t>(options.first_sample + first + n));
+        std::vector<torch::Tensor> draws;
+        for (int64_t i = 0; i < options.draws; ++i)
+          draws.push_back(
+              loss.sampled_gradient(f.narrow(0, n, 1), targets.narrow(0, n, 1), generator));
+        samples.push_back(torch::stack(draws));
+      }
+      columns_ = torch::cat(samples, 1);
       return;
     }
     case KfacLabels::kExact:

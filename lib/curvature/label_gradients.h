@@ -21,9 +21,10 @@ inline int64_t label_weight(const KfacOptions& options) {
 // output must not be added up where it does not cancel on average.
 class LabelGradients {
  public:
-  // outputs [n, ..., C], not differentiated; the draws of one object are made when it is.
+  // outputs [n, ..., C], not differentiated, of the samples from `first` on; the draws of one
+  // object are made when it is, for each sample from a stream of its own.
   LabelGradients(const Loss& loss, const torch::Tensor& outputs, const torch::Tensor& targets,
-                 const KfacOptions& options, torch::Generator generator);
+                 const KfacOptions& options, int64_t first);
 
   int64_t num_passes() const { return columns_.size(0) * terms_; }
   torch::Tensor of_pass(int64_t pass) const;

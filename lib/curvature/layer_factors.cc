@@ -3,6 +3,7 @@
 #include <string>
 
 #include "curvq/core/error.h"
+#include "curvq/linalg/symmetric.h"
 
 namespace curvq {
 namespace {
@@ -21,7 +22,13 @@ torch::Tensor with_positions(const torch::Tensor& rows, const char* what) {
 
 torch::Tensor gram(const torch::Tensor& rows) {
   const torch::Tensor flat = rows.reshape({-1, rows.size(-1)});
-  return flat.t().matmul(flat);
+  if (flat.scalar_type() != torch::kFloat32) return flat.t().matmul(flat);
+  const torch::Tensor x = flat.contiguous();  // half of the products: the other half mirrors them
+  const int64_t k = x.size(1);
+  torch::Tensor gram = torch::zeros({k, k}, x.options().requires_grad(false));
+  accumulate_gram(x.data_ptr<float>(), x.size(0), k, k, 1, gram.data_ptr<float>());
+  mirror_lower(gram.data_ptr<float>(), k);
+  return gram;
 }
 
 }  // namespace

@@ -57,13 +57,14 @@ torch::Tensor weighted(const std::vector<LayerCurvature>& parts, const std::vect
   return sum;
 }
 
-}  // namespace
-
-CurvatureProvenance merge_curvature(const std::vector<std::string>& files, const std::string& out,
-                                    bool overwrite) {
+std::vector<CurvatureFile> open_parts(const std::vector<std::string>& files) {
   if (files.size() < 2) throw UsageError("merging needs two statistics files or more");
   std::vector<CurvatureFile> parts;
   for (const std::string& file : files) parts.emplace_back(file);
+  return parts;
+}
+
+CurvatureProvenance merged_provenance(const std::vector<CurvatureFile>& parts) {
   CurvatureProvenance merged = parts.front().provenance();
   merged.data_hash.clear();
   merged.seed.clear();
@@ -83,6 +84,19 @@ CurvatureProvenance merge_curvature(const std::vector<std::string>& files, const
     merged.samples += p.samples;
     merged.loss_terms += p.loss_terms;
   }
+  return merged;
+}
+
+}  // namespace
+
+CurvatureProvenance check_merge(const std::vector<std::string>& files) {
+  return merged_provenance(open_parts(files));
+}
+
+CurvatureProvenance merge_curvature(const std::vector<std::string>& files, const std::string& out,
+                                    bool overwrite) {
+  const std::vector<CurvatureFile> parts = open_parts(files);
+  const CurvatureProvenance merged = merged_provenance(parts);
   std::vector<double> by_sample, by_term;
   for (const CurvatureFile& part : parts) {
     by_sample.push_back(static_cast<double>(part.provenance().samples) / merged.samples);

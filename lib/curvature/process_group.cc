@@ -1,6 +1,7 @@
 #include "curvq/curvature/process_group.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 
@@ -110,20 +111,30 @@ double ProcessGroup::sum(double value) {
   return tensor.item<double>();
 }
 
-Problem part_of(const Problem& problem, const ProcessGroup& group) {
-  const int64_t all = problem.num_samples(), rank = group.rank(), size = group.size();
-  if (all < size) {
+SampleRange part_of(int64_t samples, const ProcessGroup& group) {
+  const int64_t rank = group.rank(), size = group.size();
+  if (samples < size) {
     throw UsageError(format("%lld samples are fewer than the %lld processes",
-                            static_cast<long long>(all), static_cast<long long>(size)));
+                            static_cast<long long>(samples), static_cast<long long>(size)));
   }
-  const int64_t first = all * rank / size;
-  return problem.samples(first, all * (rank + 1) / size - first);
+  const int64_t first = samples * rank / size;
+  return {first, samples * (rank + 1) / size - first};
 }
 
 torch::Tensor DistributedOperator::apply(const torch::Tensor& vectors) {
   torch::Tensor products = local_.apply(vectors).mul_(share_).contiguous();
   group_.sum(products);
   return products;
+}
+
+void join_factors(LayerFactors& layer, double sample_share, double term_share,
+                  ProcessGroup& group) {
+  torch::Tensor a = (layer.factors.a * sample_share).contiguous(),
+                g = (layer.factors.g * term_share).contiguous();
+  group.sum(a);
+  group.sum(g);
+  layer.factors = {a, g};
+  layer.num_inputs = std::llround(group.sum(static_cast<double>(layer.num_inputs)));
 }
 
 }  // namespace curvq

@@ -65,9 +65,12 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
     const torch::Tensor hq = basis.images();
     result.products = basis.products();
     // With P = I - Q^T Q: H = Q^T Q H + P H Q^T Q + P H P; of the first two the diagonal is exact.
-    const torch::Tensor hqp = hq - hq.matmul(q.t()).matmul(q);
-    exact = by_segment(q * (hq + hqp)).sum(0);
-    exact_square = by_segment(hq.square()).sum(0);  // ||H||^2 = ||H Q^T||^2 + ||H P||^2
+    for (int64_t row = 0; row < q.size(0); ++row) {  // one at a time: they are long
+      const torch::Tensor image = hq.narrow(0, row, 1);
+      const torch::Tensor outside = image - image.matmul(q.t()).matmul(q);
+      exact += by_segment(q.narrow(0, row, 1) * (image + outside))[0];
+      exact_square += by_segment(image.square())[0];  // ||H||^2 = ||H Q^T||^2 + ||H P||^2
+    }
   }
   torch::Tensor traces, squares;  // [m, segments]
   const int64_t last =

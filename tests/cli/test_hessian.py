@@ -95,6 +95,12 @@ class Estimates(CliTest):
         self.assertNotEqual(value(1), value(2))
         self.assertAlmostEqual(value(1), value(1, "--chunk-size", "5"), places=9)
 
+    def test_deflation_makes_errors_smaller(self):
+        truth = golden("mlp_tanh_ce")["matrices"]["hessian"]["trace"]
+        plain, less = (self.run_json("hessian", *MLP, "--what", "trace", "--deflate", n, *ONE_THREAD)["results"]["trace"] for n in (0, 6))
+        self.assertLess(less["stderr"], 0.5 * plain["stderr"])
+        self.assertLess(abs(less["value"] - truth), 4 * less["stderr"])
+
     def test_probes_of_their_own_give_layers_smaller_errors(self):
         run = lambda *more: self.run_json("hessian", *MLP, "--what", "trace", "--probes", "50", *more, *ONE_THREAD)["results"]["layers"]
         shared, own = run(), run("--probe-per-block")
@@ -136,7 +142,9 @@ class Memory(CliTest):
         return usage.ru_maxrss * 1024
 
     def test_dry_run_predicts_the_peak(self):
-        for more in ((), ("--chunk-size", "4"), ("--checkpoint",)):
+        ggn, fisher = ("--operator", "ggn"), ("--operator", "fisher")
+        for more in ((), ("--chunk-size", "4"), ("--checkpoint",), ggn, (*ggn, "--checkpoint"), fisher, (*fisher, "--checkpoint"),
+                     ("--deflate", "4")):
             with self.subTest(more):
                 memory = self.run_json(*self.ARGUMENTS, *more, "--dry-run")["results"]["memory"]
                 self.assertAlmostEqual(self.peak(*more) / memory["total_bytes"], 1, delta=0.2)
@@ -160,10 +168,12 @@ class Failures(CliTest):
         self.fails("hessian", *MLP, "--num-samples", "25", status=2, says=["25", "24 samples"])
         self.fails("hessian", *MLP, "--checkpoint", status=2, says="--checkpoint")
         self.fails("hessian", self.dir / "none.pt", *MLP[1:], status=2, says="none.pt")
+        self.fails("hessian", *MLP, "--deflate", "2", "--probe-per-block", status=2, says=["--deflate", "--probe-per-block"])
 
     def test_files(self):
         self.fails("hessian", self.write("bad.pt", "no zip"), *MLP[1:], status=3, says=["bad.pt", "TorchScript"])
         self.fails("hessian", MLP[0], "--data", self.dir / "none.safetensors", status=5, says="none.safetensors")
+        self.fails("hessian", MLP[0], "--data", self.write("text.txt", "words"), status=3, says=["text.txt", "x and y", "model directory"])
         tensors = read_safetensors(MLP[2])
         path = self.dir / "data.safetensors"
 

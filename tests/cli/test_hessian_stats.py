@@ -239,6 +239,13 @@ class Merge(CliTest):
         self.fails("hessian", model, "--merge", first, "--merge", first, *out, status=3, says="data with hash")
         self.fails("hessian", model, "--merge", merged, "--merge", second, *out, status=3, says="data with hash")
         self.fails("hessian", model, "--merge", first, *out, status=2, says="two")
+        self.fails("hessian", model, "--merge", first, "--merge", self.dir / "none.safetensors", *out, status=2,
+                   says=["none.safetensors", "no such file"])
+        for parts, status in (((first, second), 0), ((first, first), 3)):
+            files = [word for part in parts for word in ("--merge", part)]
+            result = self.run_curvq("hessian", model, *files, "--stats", self.dir / "dry.safetensors", "--dry-run", status=status)
+            self.assertFalse((self.dir / "dry.safetensors").exists())
+        self.assertIn("data with hash", result.stderr)
         self.fails("hessian", model, "--merge", first, "--merge", second, status=2, says="--stats")
         self.fails("hessian", model, "--merge", first, "--merge", second, *out, "--data", "x", status=2, says="--merge")
         self.fails("hessian", net("conv_tanh_ce")[0], "--merge", first, "--merge", second, *out, status=3,

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from support import BINARY, MODELS, CliTest
+from support import BINARY, MODELS, CliTest, read_safetensors, to_floats
 
 CURVATURE = MODELS.parent / "curvature"
 WHAT = "trace,diagonal,eigen,density,blocks"
@@ -72,6 +72,30 @@ class Processes(CliTest):
             several = self.run_all(2, [*arguments, "--json"])
             self.assertAlmostEqual(several["trace"]["value"] / one["trace"]["value"], 1, delta=1e-12)
 
+    def test_kfac_factors(self):
+        llama = CURVATURE / "llama_tiny_ce"
+        for name, size, arguments in (
+            ("mlp", 2, [*net("mlp_tanh_ce"), "--what", "kfac,trace", "--label-draws", "3"]),
+            ("conv", 3, [*net("conv_tanh_ce"), "--what", "kfac", "--exact"]),
+            ("llama", 2, [str(llama), "--data", str(llama / "data.safetensors"), "--what", "kfac", "--dtype", "float64"]),
+        ):
+            with self.subTest(name):
+                files = [self.dir / f"{name}-{i}.safetensors" for i in range(2)]
+                one = self.run_json("hessian", *arguments, "--stats", files[0], "--threads", "1")["results"]
+                several = self.run_all(size, [*arguments, "--stats", str(files[1]), "--json"])
+                self.assertEqual(several["processes"], size)
+                self.assert_close(several, one)
+                # The labels are those that one process draws, so that nothing but rounding differs.
+                truth, found = map(read_safetensors, files)
+                self.assertEqual(set(found), set(truth))
+                self.assertIn("kfac", one)
+                for tensor, (dtype, shape, data) in truth.items():
+                    self.assertEqual(found[tensor][:2], [dtype, shape])
+                    expected, values = to_floats(dtype, data), to_floats(dtype, found[tensor][2])
+                    scale = max(map(abs, expected))
+                    for value, right in zip(values, expected):
+                        self.assertAlmostEqual(value, right, delta=1e-12 * scale, msg=tensor)
+
     def test_one_that_does_not_come(self):
         begin = time.monotonic()
         alone = self.start(0, 2, free_port(), [*net("mlp_tanh_ce"), "--timeout", "3"])
@@ -107,9 +131,6 @@ class Processes(CliTest):
             _, errors = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 2, errors)
             self.assertIn("fewer than the 2 processes", errors)
-        one = self.start(0, 1, free_port(), [*net("mlp_tanh_ce"), "--what", "kfac"])
-        _, errors = one.communicate(timeout=60)
-        self.assertIn("--merge", errors)
 
 
 if __name__ == "__main__":

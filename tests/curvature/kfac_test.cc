@@ -158,6 +158,22 @@ TEST(Kfac, TheSameSeedGivesTheSameLabels) {
   EXPECT_FALSE(torch::equal(g(1), g(2)));
 }
 
+TEST(Kfac, LabelsAreASamplesOwnHoweverTheDataAreDivided) {
+  const Problem whole = golden_problem("conv_tanh_ce"),
+                chunked = golden_problem("conv_tanh_ce", {.chunk_size = 3});
+  const auto g = [](const Problem& problem, int64_t first) {
+    return kfac_factors(problem, {.draws = 2, .seed = 5, .first_sample = first})[0].factors.g;
+  };
+  const torch::Tensor all = g(whole, 0);
+  EXPECT_LT(relative_error(g(chunked, 0), all), 1e-12);
+  EXPECT_LT(
+      relative_error((4 * g(whole.samples(0, 4), 0) + 6 * g(whole.samples(4, 6), 4)) / 10, all),
+      1e-12);
+  EXPECT_GT(
+      relative_error((4 * g(whole.samples(0, 4), 0) + 6 * g(whole.samples(4, 6), 0)) / 10, all),
+      1e-3);
+}
+
 TEST(Kfac, AModuleUsedTwiceHasTwicePositions) {
   struct Twice : torch::nn::Module {
     Twice() { linear = register_module("linear", torch::nn::Linear(3, 3)); }

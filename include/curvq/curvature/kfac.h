@@ -27,6 +27,9 @@ struct KfacOptions {
   KfacLabels labels = KfacLabels::kSampled;
   int64_t draws = 1;  // kSampled: labels for each loss term, 1 or more; a backward pass each
   uint64_t seed = 0;  // of the draws
+  // Where the samples begin in all data, of which they may be a part: each sample's labels are
+  // drawn for its place there, however the data are divided.
+  int64_t first_sample = 0;
   // kReduce needs samples of one loss term each.
   WeightSharing sharing = WeightSharing::kExpand;
 
@@ -44,8 +47,8 @@ struct LayerFactors {
 // Layers whose weight is one of the problem's chosen parameters and enters the model through a
 // linear layer or an ungrouped 2-D convolution, found by watching the operators that forward()
 // calls; in the order of their first use. A bias counts if it is chosen too. A layer that is used
-// several times has the uses as further positions. Goes through the chunks of the problem; same
-// numbers for a seed and a chunk size.
+// several times has the uses as further positions. Goes through the chunks of the problem; the
+// same labels for a seed.
 // Throws UnsupportedError if there is no such layer, for kSampled with a loss that is no likelihood
 // and kExact without a known root; UsageError for kExact with more than kMostExactPasses backward
 // passes and for kReduce with several terms a sample; NumericalError naming the layer whose inputs

@@ -128,6 +128,8 @@ torch::Tensor input_hessian(const torch::Tensor& a, int64_t in_features);
 // layers, shapes or ways of computing, and for data that are in more than one part.
 CurvatureProvenance merge_curvature(const std::vector<std::string>& files, const std::string& out,
                                     bool overwrite);
+// What it would return or throw, without writing.
+CurvatureProvenance check_merge(const std::vector<std::string>& files);
 
 // xxh3 (64 bit, hex) of a file's bytes. Throws ResourceError.
 std::string file_hash(const std::string& path);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 
+#include "curvq/curvature/kfac.h"
 #include "curvq/curvature/linear_operator.h"
 #include "curvq/curvature/problem.h"
 
@@ -31,9 +32,12 @@ class ProcessGroup {
   double sum(double value);
 };
 
-// This process's part of the samples: consecutive ones, as many as others have to within one.
-// Throws UsageError for fewer samples than processes.
-Problem part_of(const Problem& problem, const ProcessGroup& group);
+// This process's part of `samples`: consecutive ones, as many as others have to within one. Throws
+// UsageError for fewer samples than processes.
+struct SampleRange {
+  int64_t first = 0, count = 0;
+};
+SampleRange part_of(int64_t samples, const ProcessGroup& group);
 
 // The operator of all data, a mean over loss terms, out of those of each process's part.
 class DistributedOperator : public LinearOperator {
@@ -53,5 +57,10 @@ class DistributedOperator : public LinearOperator {
   double share_;
   ProcessGroup& group_;
 };
+
+// Replaces the factors of this process's part of the data by those of all data. The shares are of
+// all samples and of all loss terms, those that are here; each process calls it for the same layers
+// in the same order.
+void join_factors(LayerFactors& layer, double sample_share, double term_share, ProcessGroup& group);
 
 }  // namespace curvq
