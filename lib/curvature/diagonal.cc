@@ -5,6 +5,7 @@
 #include <string>
 
 #include "curvature/held_out.h"
+#include "curvature/skewness.h"
 #include "curvq/core/error.h"
 
 namespace curvq {
@@ -45,10 +46,17 @@ struct RunningMean {
     }
     count += m;
   }
-  torch::Tensor standard_error() const {
-    return (deviations / (static_cast<double>(count) * (count - 1))).sqrt();
-  }
+  torch::Tensor variance() const { return deviations / static_cast<double>(count - 1); }
+  torch::Tensor standard_error() const { return (variance() / static_cast<double>(count)).sqrt(); }
 };
+
+// Of samples a z_i^2 + b z_i w, a = H_ii and w normal as z_i: their variance is 2 a^2 + b^2 and
+// their third moment 8 a^3 + 6 a b^2.
+torch::Tensor skewness_of_normal_forms(const torch::Tensor& a, const torch::Tensor& variance) {
+  const torch::Tensor squared = a.square(), rest = (variance - 2 * squared).clamp_min(0);
+  const torch::Tensor total = (2 * squared + rest).clamp_min(1e-300);
+  return a.abs() * (8 * squared + 6 * rest) / total.pow(1.5);
+}
 
 }  // namespace
 
@@ -73,28 +81,46 @@ DiagonalResult hutchinson_diagonal(LinearOperator& op, const DiagonalOptions& op
     if (options.average_over > 1) average_runs(samples, segments, options.average_over);
     running.add(samples);
   }
-  // z_i^2 of normal probes is skewed: three plain standard errors cover 98.6 %, widened 99.
-  const double widening = options.probe == ProbeKind::kNormal ? 1.1 : 1.0;
-  return {running.mean, widening * running.standard_error(), running.count};
+  torch::Tensor error = running.standard_error();
+  if (options.probe == ProbeKind::kNormal) {
+    const torch::Tensor skewness =
+        skewness_of_normal_forms(running.mean.to(torch::kFloat64), running.variance());
+    error = error * (1 + skewness_shift(3) * skewness / std::sqrt(running.count)).to(error.dtype());
+  }
+  return {running.mean, error, running.count};
 }
 
 DiagonalResult xdiag(LinearOperator& op, int64_t products, torch::Generator generator) {
-  if (products < 4)
-    throw UsageError("xdiag needs 4 products or more, got " + std::to_string(products));
+  if (products < 6)
+    throw UsageError("xdiag needs 6 products or more, got " + std::to_string(products));
   const HeldOutSketch s(op, products / 2, ProbeKind::kRademacher, generator);
   const torch::Tensor inside = (s.q * s.hq).sum(0);  // diag(Q^T Q H)
   if (s.complete) {
     return {inside, torch::full_like(inside, s.epsilon * s.core.norm().item<double>()), s.products};
   }
+  const int64_t m = s.probes.size(0);
   const torch::Tensor directions = s.directions.to(op.options());
-  RunningMean running;
-  for (int64_t i = 0; i < s.probes.size(0); ++i) {
+  const torch::Tensor out = directions.matmul(s.q), image = directions.matmul(s.hq);
+  const torch::Tensor cosines = s.directions.matmul(s.directions.t());
+  RunningMean whole, without;  // samples; estimates from all probes but one
+  for (int64_t i = 0; i < m; ++i) {
     // Q_i = Q without the direction Q^T s_i, and (I - Q_i^T Q_i) H omega_i = Q^T s_i (s_i . Q Y_i).
-    const torch::Tensor out = s.q.t().mv(directions[i]), image = s.hq.t().mv(directions[i]);
+    const torch::Tensor others = inside - out[i] * image[i];
     const double along = s.directions[i].dot(s.sketch[i]).item<double>();
-    running.add((inside - out * image + s.probes[i] * out * along).unsqueeze(0));
+    whole.add((others + s.probes[i] * out[i] * along).unsqueeze(0));
+    RunningMean rest;
+    for (int64_t j = 0; j < m; ++j) {
+      if (j == i) continue;
+      // Without Q^T u too, u the part of s_j across s_i; s_i . Q Y_j = 0.
+      const double cosine = cosines[i][j].item<double>(), square = 1 - cosine * cosine;
+      const double along_j = s.directions[j].dot(s.sketch[j]).item<double>();
+      const torch::Tensor second = (out[j] - cosine * out[i]) / square;
+      rest.add((others - second * (image[j] - cosine * image[i]) + s.probes[j] * second * along_j)
+                   .unsqueeze(0));
+    }
+    without.add(rest.mean.unsqueeze(0));
   }
-  return {running.mean, kHeldOutWidening * running.standard_error(), s.products};
+  return {whole.mean, (without.deviations * (m - 1) / m).sqrt(), s.products};
 }
 
 DiagonalResult exact_diagonal(LinearOperator& op, int64_t chunk) {

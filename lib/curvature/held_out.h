@@ -1,5 +1,9 @@
 // What XTrace and XDiag share: a sketch of H by probes, and for each probe the subspace that the
-// others span (Epperly, Tropp, Webber 2024).
+// others span (Epperly, Tropp, Webber 2024). The m samples, each with one probe held out, share
+// almost all of their subspaces and so vary together: their spread says too little of the error of
+// their mean. That of the m estimates with one probe left out altogether (their samples hold out
+// another one) says enough: sqrt((m - 1) / m sum (f_i - f)^2), the jackknife, is on average no less
+// than the error of an estimate from m - 1 probes (Efron and Stein 1981).
 #pragma once
 
 #include <torch/torch.h>
@@ -8,11 +12,6 @@
 #include "curvq/curvature/statistics.h"
 
 namespace curvq {
-
-// The held-out samples share all but one probe of their subspaces and so vary together: the error
-// of independent samples covers 92 to 94 % instead of 95 % (30 products, Hessians of small
-// networks). Widened by a quarter it covers 96 % or more.
-constexpr double kHeldOutWidening = 1.25;
 
 // For m probes omega_i (rows): Y_i = H omega_i, Q orthonormal rows with the span of all Y_i. The
 // Y_j, j != i, span that of Q without one direction, Q^T s_i.

@@ -8,6 +8,7 @@
 #include <numbers>
 #include <string>
 
+#include "curvature/skewness.h"
 #include "curvq/core/error.h"
 
 namespace curvq {
@@ -62,10 +63,14 @@ Estimate estimate_mean(const torch::Tensor& samples) {
     skewness = third * m / ((m - 1.0) * (m - 2.0)) / std::pow(variance, 1.5);
   }
   const double epsilon = samples.scalar_type() == torch::kFloat32 ? 0x1p-23 : 0x1p-52;
-  result.standard_error =
-      std::max(std::sqrt(variance) / root * (1 + 0.9 * std::abs(skewness) / root),
-               epsilon * x.abs().max().item<double>());
-  result.half_width = student_t_quantile(0.975, m - 1) * result.standard_error;
+  // The error that `quantile` of is taken: widened by how far skewness moves that quantile.
+  const auto error = [&](double quantile) {
+    const double widening = 1 + skewness_shift(quantile) * std::abs(skewness) / root;
+    return std::max(std::sqrt(variance) / root * widening, epsilon * x.abs().max().item<double>());
+  };
+  const double t = student_t_quantile(0.975, m - 1);
+  result.standard_error = error(3);
+  result.half_width = t * error(t);
   return result;
 }
 

@@ -9,8 +9,8 @@
 namespace curvq {
 
 TraceResult xtrace(LinearOperator& op, int64_t products, torch::Generator generator) {
-  if (products < 4)
-    throw UsageError("xtrace needs 4 products or more, got " + std::to_string(products));
+  if (products < 6)
+    throw UsageError("xtrace needs 6 products or more, got " + std::to_string(products));
   const HeldOutSketch s(op, products / 2, ProbeKind::kNormal, generator);
   const double inside = s.core.trace().item<double>();
   TraceResult result;
@@ -24,22 +24,33 @@ TraceResult xtrace(LinearOperator& op, int64_t products, torch::Generator genera
     return result;
   }
   const int64_t n = op.dimension(), m = s.probes.size(0);
-  torch::Tensor samples = torch::empty({m}, torch::kFloat64);
-  for (int64_t i = 0; i < m; ++i) {
-    // mu = omega_i - Q_i^T Q_i omega_i, Q_i spanning H omega_j of the others: Q without direction
-    // s.
-    const torch::Tensor out = s.directions[i], in = s.inner[i];
-    const torch::Tensor c = in - out * out.dot(in);
+  // With `i` held out of a subspace that lacks the directions `out` [k, m], orthonormal rows.
+  const auto sample = [&](int64_t i, const torch::Tensor& out) {
+    // mu = omega_i - Q_i^T Q_i omega_i, Q_i spanning what is left of Q.
+    const torch::Tensor c = s.inner[i] - out.t().mv(out.mv(s.inner[i]));
     const double form = (s.forms[i] - 2 * c.dot(s.sketch[i]) + c.dot(s.core.mv(c))).item<double>();
     // A normal vector's residual has a length and a direction that are independent; its length is
     // replaced by the expected one.
     const double length = (s.squares[i] - c.dot(c)).item<double>();
-    const double weight = (n - m + 1) / length;
-    samples[i] = inside - out.dot(s.core.mv(out)).item<double>() + weight * form;
+    const auto left = static_cast<double>(n - m + out.size(0));
+    return inside - (out * out.matmul(s.core)).sum().item<double>() + left / length * form;
+  };
+  double mean = 0;
+  torch::Tensor without = torch::zeros({m}, torch::kFloat64);  // the estimate from other probes
+  for (int64_t i = 0; i < m; ++i) {
+    const torch::Tensor first = s.directions[i];
+    mean += sample(i, first.unsqueeze(0)) / static_cast<double>(m);
+    for (int64_t j = 0; j < m; ++j) {
+      if (j == i) continue;
+      const torch::Tensor second = s.directions[j] - first * first.dot(s.directions[j]);
+      without[i] += sample(j, torch::stack({first, second / second.norm()})) / (m - 1);
+    }
   }
-  result.trace = estimate_mean(samples);
-  result.trace.standard_error *= kHeldOutWidening;
-  result.trace.half_width *= kHeldOutWidening;
+  result.trace.value = mean;
+  result.trace.samples = m;
+  result.trace.standard_error =
+      std::sqrt((without - without.mean()).square().sum().item<double>() * (m - 1) / m);
+  result.trace.half_width = student_t_quantile(0.975, m - 1) * result.trace.standard_error;
   return result;
 }
 

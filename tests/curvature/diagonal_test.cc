@@ -80,6 +80,25 @@ TEST_P(DiagonalOfNet, XDiagBeatsHutchinsonAtEqualProducts) {
   EXPECT_LT(x, h);
 }
 
+TEST(Diagonal, XDiagErrorBarsCoverOtherSpectra) {
+  for (const double power : {0.5, 1.0, 3.0}) {
+    const torch::Tensor q =
+        std::get<0>(torch::linalg_qr(torch::randn({60, 60}, make_generator(7), torch::kFloat64)));
+    const torch::Tensor eigenvalues = torch::arange(1, 61, torch::kFloat64).pow(-power);
+    DenseOperator op((q * eigenvalues).matmul(q.t()));
+    const double t = student_t_quantile(0.975, 14);
+    int64_t within = 0, inside = 0;
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+      const DiagonalResult r = xdiag(op, 30, make_generator(seed));
+      const torch::Tensor error = (r.value - op.matrix().diagonal()).abs();
+      within += (error <= 3 * r.standard_error).sum().item<int64_t>();
+      inside += (error <= t * r.standard_error).sum().item<int64_t>();
+    }
+    EXPECT_GE(within, least_count(100, 0.99) / 100 * 6000) << power;  // seeds count, not entries
+    EXPECT_GE(inside, least_count(100, 0.95) / 100 * 6000) << power;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, DiagonalOfNet,
                          testing::Values("deep_linear_mse", "conv_tanh_ce", "mlp_tanh_ce"),
                          [](const auto& info) { return std::string(info.param); });
@@ -115,7 +134,7 @@ TEST(Diagonal, BadOptionsNameFieldAndValue) {
   DenseOperator op(torch::eye(3, torch::kFloat64));
   EXPECT_THROW(hutchinson_diagonal(op, {.probes = 1}, make_generator(1)), UsageError);
   EXPECT_THROW(hutchinson_diagonal(op, {.average_over = 0}, make_generator(1)), UsageError);
-  EXPECT_THROW(xdiag(op, 3, make_generator(1)), UsageError);
+  EXPECT_THROW(xdiag(op, 5, make_generator(1)), UsageError);
 }
 
 }  // namespace

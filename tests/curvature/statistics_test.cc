@@ -55,6 +55,31 @@ TEST(Statistics, CoversTheMeanOfNormalAndOfChiSquareSamples) {
   }
 }
 
+// z^T H z of normal z, H with eigenvalues i^-p of one sign or of alternating ones: spectra that
+// nothing was chosen by.
+TEST(Statistics, CoversTracesOfOtherSpectra) {
+  constexpr int kRuns = 4000;
+  for (const double power : {0.5, 1.0, 1.5, 2.0, 3.0}) {
+    for (const bool indefinite : {false, true}) {
+      torch::Tensor eigenvalues = torch::arange(1, 41, torch::kFloat64).pow(-power);
+      if (indefinite) eigenvalues.slice(0, 1, {}, 2).neg_();
+      const double trace = eigenvalues.sum().item<double>();
+      const Coverage c = coverage(
+          trace,
+          [&](uint64_t seed) {
+            const torch::Tensor z =
+                torch::randn({30, 40}, make_generator(seed + 1000000), torch::kFloat64);
+            return estimate_mean(z.square().mv(eigenvalues));
+          },
+          kRuns);
+      SCOPED_TRACE(testing::Message() << power << (indefinite ? " indefinite" : ""));
+      EXPECT_GE(c.inside_interval, 0.93 * kRuns);
+      EXPECT_LE(c.inside_interval, 0.97 * kRuns);
+      EXPECT_GE(c.within_three_errors, least_count(kRuns, power < 1.5 ? 0.99 : 0.98));
+    }
+  }
+}
+
 TEST(Probes, AreReproducibleAndOfTheirKind) {
   const torch::TensorOptions f32 = torch::kFloat32;
   const torch::Tensor r = draw_probes(ProbeKind::kRademacher, 3, 1000, f32, make_generator(7));

@@ -65,9 +65,9 @@ TraceResult hutch_plus_plus_trace(LinearOperator& op, int64_t products, ProbeKin
                                   torch::Generator generator);
 
 // XTrace (Epperly, Tropp, Webber 2024), with normal probes and its normalisation of residuals: each
-// of products / 2 probes is held out of the subspace that the others span. 4 products or more. The
-// samples are exchangeable, not independent: the reported error, theirs widened by a quarter, is a
-// heuristic.
+// of products / 2 probes is held out of the subspace that the others span. 6 products or more. The
+// samples are exchangeable, not independent: the reported error is the jackknife's, which is too
+// large rather than too small.
 // A matrix whose rank is below products / 2 is found out and its trace exact to rounding.
 TraceResult xtrace(LinearOperator& op, int64_t products, torch::Generator generator);
 
