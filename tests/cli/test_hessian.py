@@ -191,7 +191,7 @@ class Failures(CliTest):
         with_data(lambda t: t.__setitem__("y", ["I64", [3], bytes(24)]), 2, ["24 inputs", "3 targets"])
 
 
-class BenchHvp(CliTest):
+class Bench(CliTest):
     def test_default_problem(self):
         results = self.run_json("bench", "hvp", "--rounds", "20", *ONE_THREAD)["results"]
         self.assertEqual((results["parameters"], results["samples"]), (6570, 1437))
@@ -200,6 +200,36 @@ class BenchHvp(CliTest):
         self.assertGreater(results["hvp_over_gradient"], 0.5)
         self.assertLess(results["hvp_over_gradient"], 4)
         self.assertGreater(results["hvp_rebuilt_over_gradient"], results["hvp_over_gradient"])
+        # Memory does not depend on what else runs.
+        self.assertLess(results["memory"]["hvp_bytes"], 1.1 * results["memory"]["double_backward_bytes"])
+
+    def test_estimators(self):
+        eigen = self.run_json("bench", "eigen", "--rounds", "2", *ONE_THREAD)["results"]
+        self.assertLess(eigen["largest_error"], 1e-3)
+        self.assertLess(eigen["products"], 20)
+        plain, deflated = (self.run_json("bench", "trace", "--rounds", "2", "--deflate", n, *ONE_THREAD)["results"] for n in (0, 8))
+        self.assertEqual((plain["products"], deflated["products"]), (30, 38))
+        self.assertLess(abs(plain["value"] - deflated["value"]), 4 * plain["stderr"])
+        self.assertLess(deflated["stderr"], plain["stderr"])
+
+    def test_factors(self):
+        arguments = ("bench", "factors", MODELS / "stories260K", "--data", TOKENS, "--num-samples", "4", "--rounds", "2", *ONE_THREAD)
+        results = self.run_json(*arguments)["results"]
+        # By hand: 64 x 64 queries and outputs, 64 x 32 keys and values, 3 x 64 x 172; scores and values of 256 tokens; inputs of
+        # 64, 64, 64 and 172.
+        forward = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 172 + 2 * 64 * 256)
+        self.assertAlmostEqual(results["bound_without_head"], 1 + (3 * 64**2 + 172**2) / forward, places=9)
+        self.assertAlmostEqual(results["bound"], 1 + 5 * (3 * 64**2 + 172**2) / (5 * forward + 2 * 64 * 512), places=9)
+        self.assertEqual(results["tokens"], 4 * 256)
+        self.assertIn("bound by operations", self.run_curvq(*arguments).stdout)
+
+    def test_rounds_in_turns(self):
+        process = subprocess.Popen([BINARY, "bench", "eigen", "--rounds", "2", "--wait", "--progress", "none", "--json", *ONE_THREAD],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        output, errors = process.communicate("\n\n", timeout=120)
+        self.assertEqual((process.returncode, errors.count("round\n")), (0, 2), errors)
+        self.assertEqual(json.loads(output)["results"]["rounds"], 2)
+        self.fails("bench", "eigen", "--rounds", "2", "--wait", status=2, says="--wait")
 
     def test_model_and_data(self):
         text = self.run_curvq("bench", "hvp", DIGITS / "digits_cnn_script.pt", "--data", DIGITS / "data.safetensors", "--num-samples",
@@ -211,6 +241,7 @@ class BenchHvp(CliTest):
         self.fails("bench", "hvq", status=2, says="hvq")
         self.fails("bench", "hvp", "--data", DIGITS / "data.safetensors", status=2, says="MODEL")
         self.fails("bench", "hvp", "--rounds", "3", status=2, says="20")
+        self.fails("bench", "factors", status=2, says="model directory")
 
 
 if __name__ == "__main__":
