@@ -30,16 +30,6 @@ GemmShape parse_shape(const Options& options, const std::string& text) {
   return shape;
 }
 
-std::vector<Scheme> parse_formats(const std::string& text) {
-  std::vector<Scheme> schemes;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    schemes.push_back(Scheme::parse(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return schemes;
-}
-
 // The roof, and each kernel's points under it.
 std::string roofline(const GemmBench& bench, bool integer) {
   const MachineLimits& limits = bench.limits;
@@ -117,14 +107,30 @@ void declare_bench_gemm(Options& options) {
       .add_text("report", "FILE", "gemm: write a page (.html) with the rooflines");
 }
 
+std::vector<GemmShape> gemm_shapes(const Options& options) {
+  std::vector<GemmShape> shapes;
+  for (const std::string& text : options.list("shapes"))
+    shapes.push_back(parse_shape(options, text));
+  return shapes;
+}
+
+std::vector<Scheme> gemm_formats(const Options& options) {
+  const std::string text = options.text("formats");
+  std::vector<Scheme> schemes;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    schemes.push_back(Scheme::parse(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return schemes;
+}
+
 int run_bench_gemm(const Options& options, Output& output) {
   if (!options.positional("MODEL").empty() || options.given("data"))
     throw UsageError("bench gemm takes neither MODEL nor --data: its weights are random");
   GemmBenchOptions wanted;
-  if (options.given("shapes")) wanted.shapes.clear();
-  for (const std::string& text : options.list("shapes"))
-    wanted.shapes.push_back(parse_shape(options, text));
-  wanted.schemes = parse_formats(options.text("formats"));
+  if (options.given("shapes")) wanted.shapes = gemm_shapes(options);
+  wanted.schemes = gemm_formats(options);
   if (options.given("rounds")) wanted.rounds = static_cast<int>(options.integer("rounds"));
   const GemmBench bench = bench_gemm(wanted);
 

@@ -1,9 +1,6 @@
 #include "bench_gemm_gpu.h"
 
-#include <array>
-#include <charconv>
-
-#include "curvq/core/error.h"
+#include "bench_gemm.h"
 #include "curvq/core/log.h"
 #include "curvq/kernels/gpu_roofline.h"
 #include "curvq/report/table.h"
@@ -11,37 +8,11 @@
 namespace curvq::cli {
 namespace {
 
-using Shape = std::array<int64_t, 3>;  // m, n, k
-
-Shape parse_shape(const Options& options, const std::string& text) {
-  Shape shape{};
-  const char* at = text.data();
-  const char* end = at + text.size();
-  for (int i = 0; i < 3; ++i) {
-    const auto [next, error] = std::from_chars(at, end, shape[i]);
-    const bool last = i == 2;
-    if (error != std::errc() || shape[i] < 1 || (last ? next != end : next == end || *next != ','))
-      throw UsageError(options.where("shapes") + " " + text + ": M,N,K wanted, e.g. 16,28672,8192");
-    at = next + 1;
-  }
-  return shape;
-}
-
-std::vector<Shape> shapes(const Options& options) {
-  std::vector<Shape> all;
-  if (options.has("shapes"))
-    for (const std::string& text : options.list("shapes"))
-      all.push_back(parse_shape(options, text));
-  if (all.empty())
+std::vector<GemmShape> shapes(const Options& options) {
+  std::vector<GemmShape> all = gemm_shapes(options);
+  if (all.empty()) {
     for (const int64_t m : {1, 16, 64, 512, 4096}) all.push_back({m, 28672, 8192});
-  return all;
-}
-
-std::vector<Scheme> formats(const Options& options) {
-  std::vector<Scheme> all;
-  if (options.has("formats"))
-    for (const std::string& name : options.list("formats")) all.push_back(Scheme::parse(name));
-  if (all.empty()) all = {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(128)};
+  }
   return all;
 }
 
@@ -61,7 +32,7 @@ int bench_gemm_gpu(const Options& options, Output& output) {
                {"bound by"},
                {"over 16 bits", Align::kRight}});
   OrderedJson rows = OrderedJson::array();
-  for (const Scheme& scheme : formats(options)) {
+  for (const Scheme& scheme : gemm_formats(options)) {
     for (const auto& [m, n, k] : shapes(options)) {
       for (const GpuRoofline& r : w4a16_rooflines(scheme, Float16Type::kBFloat16, m, n, k)) {
         const auto us = [](double seconds) { return format("%.1f", seconds * 1e6); };

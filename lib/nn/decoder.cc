@@ -100,7 +100,7 @@ std::vector<torch::Tensor> forward_together(const std::vector<const Linear*>& li
   constexpr int64_t kWorthStacking = 64;
   std::vector<torch::Tensor> outputs, weights;
   for (const Linear* linear : linears) {
-    if (!linear->packed && !linear->bias.defined() && !linear->product.defined())
+    if (linear->is_dense() && !linear->bias.defined() && !linear->product.defined())
       weights.push_back(linear->weight);
   }
   if (weights.size() < linears.size() || x.numel() / x.size(-1) < kWorthStacking) {
@@ -141,14 +141,22 @@ torch::Tensor Linear::forward(const torch::Tensor& x) const {
     const torch::Tensor y = KnownProduct::apply(x, weight, product);
     return bias.defined() ? y + bias : y;
   }
-  if (!packed) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
+  if (is_dense()) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
   const torch::Tensor input = x.contiguous();
   std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
   const int64_t in = shape.back(), rows = input.numel() / in;
-  shape.back() = packed->rows();
+  const int64_t out_features = prepacked ? prepacked->rows() : packed->rows();
+  shape.back() = out_features;
   torch::Tensor out = torch::empty(shape, torch::kFloat32);
-  packed_gemm(*packed, input.data_ptr<float>(), rows, in, out.data_ptr<float>(), packed->rows(),
-              activations);
+  float* values = out.data_ptr<float>();
+  if (prepacked) {
+    LinearEnds ends;
+    if (bias.defined()) ends.bias = bias.data_ptr<float>();
+    linear(*prepacked, LinearInput(*prepacked, input.data_ptr<float>(), rows, in), values,
+           out_features, ends);
+    return out;
+  }
+  packed_gemm(*packed, input.data_ptr<float>(), rows, in, values, out_features, activations);
   if (bias.defined()) out += bias;
   return out;
 }

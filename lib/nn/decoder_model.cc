@@ -176,7 +176,7 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
                         shape_string({info.out_features, info.in_features}));
     }
     if (engine_ == Engine::kPacked) {
-      linear.packed = std::move(packed);
+      linear.prepacked.emplace(*packed);
     } else {
       linear.weight = torch::empty({info.out_features, info.in_features}, torch::kFloat32);
       dequantize(*packed, linear.weight.data_ptr<float>());

@@ -15,6 +15,7 @@
 #include "curvq/formats/quantized_matrix.h"
 #include "curvq/io/compressed_tensors.h"
 #include "curvq/kernels/gemm.h"
+#include "curvq/kernels/linear.h"
 #include "curvq/nn/decoder_config.h"
 
 namespace curvq {
@@ -22,14 +23,16 @@ namespace curvq {
 // y = x W^T + b, W dense float32 or packed.
 struct Linear {
   LinearInfo info;
-  torch::Tensor weight;                             // [out, in]; undefined when packed
-  std::shared_ptr<const QuantizedMatrix> packed;    // set when packed
-  Activations activations = Activations::kFloat32;  // of a packed layer, where it can
+  torch::Tensor weight;                           // [out, in]; undefined when packed
+  std::optional<PrepackedWeight> prepacked;       // set when packed, to run it
+  std::shared_ptr<const QuantizedMatrix> packed;  // or with rounded inputs, to calibrate behind it
+  Activations activations = Activations::kFloat32;  // of `packed`, where it can
   torch::Tensor bias;                               // [out] or undefined
   // x W^T, [..., out], where it is known already (W dense): forward() takes it from here, its
   // gradient in x being that of the product. Undefined otherwise.
   torch::Tensor product;
 
+  bool is_dense() const { return !prepacked && !packed; }
   // x [..., in] -> [..., out].
   torch::Tensor forward(const torch::Tensor& x) const;
 };
