@@ -45,25 +45,14 @@ void tell(LayerResult& result, const std::string& note) {
 }
 
 // Sweeps from `gptq` on, with G, then with ever less of it, until held-out tokens see less error
-// than before; keeps what they like best.
+// than before; keeps what they like best. `steps` holds those of `rtn` and `gptq`.
 QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatrix& rtn,
                                const QuantizedMatrix& gptq, const float* hessian,
                                const RefineOptions& options, const uint8_t* mask,
                                internal::RoundingSteps& steps, LayerResult& result) {
   const int64_t rows = problem.rows;
-  const auto trace = [&](const float* d) {
-    return kronecker_trace(d, rows, problem.held_out_factor, problem.held_out_hessian,
-                           problem.cols);
-  };
-  const double whole = trace(problem.weight);
-  const auto error = [&](const QuantizedMatrix& matrix) {
-    std::vector<float> d(rows * problem.cols);
-    dequantize(matrix, d.data());
-    for (size_t i = 0; i < d.size(); ++i) d[i] = problem.weight[i] - d[i];
-    return trace(d.data()) / (whole > 0 ? whole : 1);
-  };
   std::string note;
-  HeldOutErrors errors{error(rtn), error(gptq), 0};
+  HeldOutErrors errors{*steps.all()[0].held_out, *steps.all()[1].held_out, 0};
   QuantizedMatrix kept = gptq;
   errors.kept = errors.gptq;
   std::vector<float> factor(problem.output_factor, problem.output_factor + rows * rows);
@@ -81,7 +70,7 @@ QuantizedMatrix refine_guarded(const LayerProblem& problem, const QuantizedMatri
     } else {
       steps.add(towards_identity < 1 ? "sweeps with half of G" : "sweeps without G", trial);
     }
-    const double of_trial = error(trial);
+    const double of_trial = *steps.all().back().held_out;
     if (!(of_trial < errors.gptq)) continue;
     kept = std::move(trial);
     errors.kept = of_trial;
@@ -188,7 +177,7 @@ QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOption
       hessian = damped.data();
     }
     if (options.refine.sweeps > 0 && !solved.all_dead) {
-      internal::RoundingSteps steps(problem);
+      internal::RoundingSteps steps(problem, hessian);
       steps.add("rtn", matrix);
       steps.add(feedback, solved.matrix);
       solved.matrix = named([&] {

@@ -8,23 +8,26 @@
 
 namespace curvq::internal {
 
-// Measures RoundingSteps by the factors of a problem, which must outlive it.
+// Measures RoundingSteps by the factors of a problem, which must outlive it, and by `hessian`, what
+// its rounding takes for H.
 class RoundingSteps {
  public:
-  explicit RoundingSteps(const LayerProblem& problem);
+  RoundingSteps(const LayerProblem& problem, const float* hessian);
 
   void add(const std::string& name, const QuantizedMatrix& matrix);
-  // Sweeps with the problem's own H and G that ended at `matrix`: `objectives` as refine() returns.
+  // Sweeps with this H and the problem's G that ended at `matrix`: `objectives` as refine()
+  // returns.
   void add_sweeps(const std::vector<double>& objectives, const QuantizedMatrix& matrix);
 
   const std::vector<RoundingStep>& all() const { return steps_; }
 
  private:
+  void add(const std::string& name, const QuantizedMatrix& matrix, const double* objective);
   double calibration(const float* d) const;
   double held_out(const float* d) const;
-  std::vector<float> error_of(const QuantizedMatrix& matrix) const;
 
   const LayerProblem& problem_;
+  const float* hessian_;
   double whole_ = 0, held_out_whole_ = 0;
   std::vector<RoundingStep> steps_;
 };
