@@ -1,5 +1,6 @@
 """curvq quantize --guard: the checkpoint that is written is the one that held-out windows like best."""
 
+import random
 import struct
 import unittest
 
@@ -47,8 +48,10 @@ class Guard(CliTest):
                          ["ids.safetensors", "judges.safetensors", "out", "plain", "seen.safetensors"])
 
     def test_a_result_that_is_worse_is_not_kept(self):
-        """Calibration on one token over and over, judged by real ones."""
-        data = self.write_ids("ids.safetensors", [[5] * self.length] * 4 + [self.windows[0]])
+        """Calibration on random tokens of a fifth of the vocabulary, judged by real ones."""
+        draw = random.Random(1)
+        noise = [[draw.randrange(3, 100) for _ in range(self.length)] for _ in range(4)]
+        data = self.write_ids("ids.safetensors", noise + [self.windows[0]])
         out, plain = self.dir / "out", self.dir / "plain"
         arguments = (*COMMON, "--calibration", data, "--sweeps", "1", "--output-factor", "fisher", "--held-out", "0.2",
                      "--damping", "1e-6")

@@ -43,7 +43,7 @@ class Kinds(CliTest):
             return self.run_json("quantize", MODEL, "--dry-run", "--calibration", DATA, "--group-size", "32", "--scheme", "int4",
                                  "--threads", "1", *arguments)["results"]["rounding"]
         plain = {"method": "gptq", "scale_search": False, "sweeps": 0, "token_weights": "none", "output_factor": "none", "held_out": 0.0, "input_correction": 0.0, "residual_correction": 0.0,
-                 "activations": "int8"}
+                 "activations": "int8", "candidates": 1, "inverse": "cholesky"}
         best = plain | {"activations": "int16", "scale_search": True, "sweeps": 2, "token_weights": "gradient", "output_factor": "fisher", "held_out": 0.2, "input_correction": 1.0, "residual_correction": 0.5}
         self.assertEqual(rounding(), plain)
         self.assertEqual(rounding("--preset", "fast")["method"], "rtn")
