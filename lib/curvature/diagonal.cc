@@ -81,13 +81,16 @@ DiagonalResult hutchinson_diagonal(LinearOperator& op, const DiagonalOptions& op
     if (options.average_over > 1) average_runs(samples, segments, options.average_over);
     running.add(samples);
   }
-  torch::Tensor error = running.standard_error();
-  if (options.probe == ProbeKind::kNormal) {
-    const torch::Tensor skewness =
-        skewness_of_normal_forms(running.mean.to(torch::kFloat64), running.variance());
-    error = error * (1 + skewness_shift(3) * skewness / std::sqrt(running.count)).to(error.dtype());
-  }
-  return {running.mean, error, running.count};
+  torch::Tensor skewness = torch::zeros({n}, torch::kFloat64);
+  if (options.probe == ProbeKind::kNormal)
+    skewness = skewness_of_normal_forms(running.mean.to(torch::kFloat64), running.variance());
+  const auto error = [&](double quantile) {  // widened for it, as in estimate_mean()
+    const torch::Tensor plain = running.standard_error();
+    return plain *
+           (1 + skewness_shift(quantile) * skewness / std::sqrt(running.count)).to(plain.dtype());
+  };
+  const double t = student_t_quantile(0.975, running.count - 1);
+  return {running.mean, error(3), running.count, t * error(t)};
 }
 
 DiagonalResult xdiag(LinearOperator& op, int64_t products, torch::Generator generator) {
@@ -96,7 +99,9 @@ DiagonalResult xdiag(LinearOperator& op, int64_t products, torch::Generator gene
   const HeldOutSketch s(op, products / 2, ProbeKind::kRademacher, generator);
   const torch::Tensor inside = (s.q * s.hq).sum(0);  // diag(Q^T Q H)
   if (s.complete) {
-    return {inside, torch::full_like(inside, s.epsilon * s.core.norm().item<double>()), s.products};
+    const torch::Tensor rounding =
+        torch::full_like(inside, s.epsilon * s.core.norm().item<double>());
+    return {inside, rounding, s.products, rounding};
   }
   const int64_t m = s.probes.size(0);
   const torch::Tensor directions = s.directions.to(op.options());
@@ -120,7 +125,8 @@ DiagonalResult xdiag(LinearOperator& op, int64_t products, torch::Generator gene
     }
     without.add(rest.mean.unsqueeze(0));
   }
-  return {whole.mean, (without.deviations * (m - 1) / m).sqrt(), s.products};
+  const torch::Tensor error = (without.deviations * (m - 1) / m).sqrt();
+  return {whole.mean, error, s.products, student_t_quantile(0.975, m - 1) * error};
 }
 
 DiagonalResult exact_diagonal(LinearOperator& op, int64_t chunk) {
@@ -132,7 +138,8 @@ DiagonalResult exact_diagonal(LinearOperator& op, int64_t chunk) {
     units.narrow(1, first, count).fill_diagonal_(1);
     value.narrow(0, first, count).copy_(op.apply(units).narrow(1, first, count).diagonal());
   }
-  return {value, torch::zeros_like(value), n};
+  const torch::Tensor none = torch::zeros_like(value);
+  return {value, none, n, none};
 }
 
 }  // namespace curvq

@@ -16,15 +16,13 @@ class DiagonalOfNet : public testing::TestWithParam<const char*> {
         truth_(golden_tensor(golden_file(GetParam()), "hessian_diag")),
         op_(matrix_) {}
   // Shares of entries, over 200 seeds, within three standard errors and inside the 95 % interval.
-  std::pair<double, double> shares(const std::function<DiagonalResult(uint64_t)>& estimate,
-                                   int64_t samples) const {
-    const double t = student_t_quantile(0.975, samples - 1);
+  std::pair<double, double> shares(const std::function<DiagonalResult(uint64_t)>& estimate) const {
     int64_t within = 0, inside = 0;
     for (uint64_t seed = 1; seed <= 200; ++seed) {
       const DiagonalResult r = estimate(seed);
       const torch::Tensor error = (r.value - truth_).abs();
       within += (error <= 3 * r.standard_error + 1e-14).sum().item<int64_t>();
-      inside += (error <= t * r.standard_error + 1e-14).sum().item<int64_t>();
+      inside += (error <= r.half_width + 1e-14).sum().item<int64_t>();
     }
     const double all = 200.0 * truth_.numel();
     return {within / all, inside / all};
@@ -52,18 +50,16 @@ TEST_P(DiagonalOfNet, HutchinsonHasItsKnownVariance) {
 
 TEST_P(DiagonalOfNet, ErrorBarsCover) {
   for (const ProbeKind probe : {ProbeKind::kRademacher, ProbeKind::kNormal}) {
-    const auto [within, inside] = shares(
-        [&](uint64_t seed) {
-          return hutchinson_diagonal(op_, {.probe = probe}, make_generator(seed));
-        },
-        30);
+    const auto [within, inside] = shares([&](uint64_t seed) {
+      return hutchinson_diagonal(op_, {.probe = probe}, make_generator(seed));
+    });
     // Entries of one run are not independent: seeds, not entries, count for the tolerance.
     EXPECT_GE(within, least_count(200, 0.99) / 200);
     EXPECT_GE(inside, least_count(200, 0.95) / 200);
     EXPECT_LE(inside, 0.975);
   }
   const auto [within, inside] =
-      shares([&](uint64_t seed) { return xdiag(op_, 30, make_generator(seed)); }, 15);
+      shares([&](uint64_t seed) { return xdiag(op_, 30, make_generator(seed)); });
   EXPECT_GE(within, least_count(200, 0.99) / 200);
   EXPECT_GE(inside, least_count(200, 0.95) / 200);
 }
@@ -86,13 +82,12 @@ TEST(Diagonal, XDiagErrorBarsCoverOtherSpectra) {
         std::get<0>(torch::linalg_qr(torch::randn({60, 60}, make_generator(7), torch::kFloat64)));
     const torch::Tensor eigenvalues = torch::arange(1, 61, torch::kFloat64).pow(-power);
     DenseOperator op((q * eigenvalues).matmul(q.t()));
-    const double t = student_t_quantile(0.975, 14);
     int64_t within = 0, inside = 0;
     for (uint64_t seed = 1; seed <= 100; ++seed) {
       const DiagonalResult r = xdiag(op, 30, make_generator(seed));
       const torch::Tensor error = (r.value - op.matrix().diagonal()).abs();
       within += (error <= 3 * r.standard_error).sum().item<int64_t>();
-      inside += (error <= t * r.standard_error).sum().item<int64_t>();
+      inside += (error <= r.half_width).sum().item<int64_t>();
     }
     EXPECT_GE(within, least_count(100, 0.99) / 100 * 6000) << power;  // seeds count, not entries
     EXPECT_GE(inside, least_count(100, 0.95) / 100 * 6000) << power;

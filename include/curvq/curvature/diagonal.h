@@ -24,17 +24,20 @@ struct DiagonalResult {
   torch::Tensor value;           // [n], dtype and device of the operator
   torch::Tensor standard_error;  // [n], of each entry; zero when exact
   int64_t products = 0;
+  torch::Tensor half_width;  // [n], of the 95 % interval around each entry; zero when exact
 };
 
 // Bekas, Kokiopoulou, Saad (2007): diag H = E z * (H z), entry by entry. The standard error is that
-// of the sample of z_i (H z)_i, whose variance is sum_{j != i} H_ij^2 for entries +-1. Normal probes
-// add 2 H_ii^2 and skewness, known from both, for which it is widened as that of estimate_mean().
+// of the sample of z_i (H z)_i, whose variance is sum_{j != i} H_ij^2 for entries +-1. Normal
+// probes add 2 H_ii^2 and skewness, known from both, for which it is widened as that of
+// estimate_mean().
 DiagonalResult hutchinson_diagonal(LinearOperator& op, const DiagonalOptions& options,
                                    torch::Generator generator);
 
 // XDiag (Epperly, Tropp, Webber 2024) with entries +-1 and `products` / 2 >= 3 probes, each held
-// out of the subspace that the others span. The samples are exchangeable, not independent: the error
-// is the jackknife's, which is too large rather than too small. A matrix of rank below products / 2 is exact to rounding.
+// out of the subspace that the others span. The samples are exchangeable, not independent: the
+// error is the jackknife's, which is too large rather than too small. A matrix of rank below
+// products / 2 is exact to rounding.
 DiagonalResult xdiag(LinearOperator& op, int64_t products, torch::Generator generator);
 
 // Exact, by n products with unit vectors, `chunk` at a time.
