@@ -12,6 +12,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #endif
+#ifdef USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
 
 namespace curvq {
 namespace {
@@ -39,22 +42,19 @@ int number(const char* name, int least, int most) {
 }
 
 #ifdef USE_C10D_GLOO
-class GlooGroup : public ProcessGroup {
+// NCCL between GPUs where LibTorch, built with it, sees one; Gloo between CPUs.
+class C10dGroup : public ProcessGroup {
  public:
-  GlooGroup(int rank, int size, const std::string& address, int port,
+  C10dGroup(int rank, int size, const std::string& address, int port,
             std::chrono::milliseconds timeout)
       : rank_(rank), size_(size) {
     attempt("joining the other processes at " + address + ":" + std::to_string(port), [&] {
-      c10d::TCPStoreOptions store;
-      store.port = static_cast<uint16_t>(port);
-      store.isServer = rank == 0;
-      store.numWorkers = static_cast<size_t>(size);
-      store.timeout = timeout;
-      const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-      options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
-      options->threads = 1;
-      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
-          c10::make_intrusive<c10d::TCPStore>(address, store), rank, size, options);
+      c10d::TCPStoreOptions options;
+      options.port = static_cast<uint16_t>(port);
+      options.isServer = rank == 0;
+      options.numWorkers = static_cast<size_t>(size);
+      options.timeout = timeout;
+      connect(c10::make_intrusive<c10d::TCPStore>(address, options), timeout);
     });
   }
 
@@ -63,16 +63,43 @@ class GlooGroup : public ProcessGroup {
 
   void sum(torch::Tensor& tensor) override {
     attempt("adding up over processes", [&] {
-      std::vector<torch::Tensor> tensors = {tensor};
-      group_->allreduce(tensors)->wait();
+      std::vector<torch::Tensor> there = {tensor.to(device_)};
+      backend_->allreduce(there)->wait();
+      if (!there[0].is_same(tensor)) tensor.copy_(there[0]);
     });
   }
 
  private:
+  void connect(const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout) {
+#ifdef USE_C10D_NCCL
+    if (torch::cuda::is_available()) {
+      device_ = torch::Device(torch::kCUDA, static_cast<int8_t>(local_rank()));
+      const auto options = c10d::ProcessGroupNCCL::Options::create();
+      options->timeout = timeout;
+      backend_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank_, size_, options);
+      return;
+    }
+#endif
+    const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+    options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
+    options->threads = 1;
+    backend_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank_, size_, options);
+  }
+
+#ifdef USE_C10D_NCCL
+  // This process's GPU: torchrun numbers the processes of a machine.
+  int local_rank() const {
+    const int gpus = static_cast<int>(torch::cuda::device_count());
+    return std::getenv("LOCAL_RANK") == nullptr ? rank_ % gpus : number("LOCAL_RANK", 0, gpus - 1);
+  }
+#endif
+
   template <typename Work>
   void attempt(const std::string& what, Work&& work) const {
     try {
       work();
+    } catch (const Error&) {
+      throw;
     } catch (const std::exception& error) {
       std::string reason = error.what();
       reason = reason.substr(0, reason.find('\n'));
@@ -84,7 +111,8 @@ class GlooGroup : public ProcessGroup {
   }
 
   int rank_, size_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  torch::Device device_{torch::kCPU};
+  c10::intrusive_ptr<c10d::Backend> backend_;
 };
 #endif
 
@@ -97,7 +125,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::from_environment(std::chrono::millis
   const std::string address = variable("MASTER_ADDR");
   const int port = number("MASTER_PORT", 1, 65535);
 #ifdef USE_C10D_GLOO
-  return std::make_unique<GlooGroup>(rank, size, address, port, timeout);
+  return std::make_unique<C10dGroup>(rank, size, address, port, timeout);
 #else
   throw UnsupportedError(
       "WORLD_SIZE is set, but curvq was built without Gloo's headers (libgloo-dev) and runs in one "

@@ -12,7 +12,8 @@
 
 namespace curvq {
 
-// Processes that call the same functions in the same order. LibTorch's c10d with Gloo, over TCP.
+// Processes that call the same functions in the same order. LibTorch's c10d: with NCCL where it has
+// that and a GPU (the one that LOCAL_RANK names), with Gloo over TCP otherwise.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -25,7 +26,7 @@ class ProcessGroup {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Replaces a contiguous CPU tensor by its sum over the processes, the same bits in each. Throws
+  // Replaces a contiguous tensor by its sum over the processes, the same bits in each. Throws
   // ResourceError, naming this rank, if another process is gone or does not come in time.
   virtual void sum(torch::Tensor& tensor) = 0;
 
