@@ -38,15 +38,16 @@ def cases(options):
         for operator in OPERATORS:
             for checkpoint in (False, True):
                 yield samples, operator, checkpoint
-    yield options.samples[0], "kfac", False
+    for what in ("eigen", "density", "diagonal", "kfac"):
+        yield options.samples[0], what, False
 
 
 def command_of(options, samples, operator, checkpoint):
     command = [options.curvq, "hessian", options.model, "--data", options.data, "--num-samples", str(samples), "--threads", "1"]
     if options.max_length:
         command += ["--max-length", str(options.max_length)]
-    if operator == "kfac":
-        return [*command, "--what", "kfac"]
+    if operator not in OPERATORS:  # a statistic of the Hessian
+        return [*command, "--what", operator]
     command += ["--what", "trace", "--probes", "2", "--operator", operator]
     return [*command, "--checkpoint"] if checkpoint else command
 

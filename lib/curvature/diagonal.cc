@@ -50,13 +50,20 @@ struct RunningMean {
   torch::Tensor standard_error() const { return (variance() / static_cast<double>(count)).sqrt(); }
 };
 
-// Of samples a z_i^2 + b z_i w, a = H_ii and w normal as z_i: their variance is 2 a^2 + b^2 and
-// their third moment 8 a^3 + 6 a b^2.
-torch::Tensor skewness_of_normal_forms(const torch::Tensor& a, const torch::Tensor& variance) {
-  const torch::Tensor squared = a.square(), rest = (variance - 2 * squared).clamp_min(0);
-  const torch::Tensor total = (2 * squared + rest).clamp_min(1e-300);
-  return a.abs() * (8 * squared + 6 * rest) / total.pow(1.5);
-}
+// Of samples a z_i^2 + b z_i w, a = H_ii and w normal as z_i, a form with the eigenvalues
+// (a +- sqrt(a^2 + b^2)) / 2: its cumulants are 2 s_2, 8 s_3 and 48 s_4, s_k the sum of k-th
+// powers.
+struct NormalForms {
+  torch::Tensor skewness, excess;  // both 0 where the variance is
+
+  NormalForms(const torch::Tensor& a, const torch::Tensor& variance) {
+    const torch::Tensor aa = a.square(), bb = (variance - 2 * aa).clamp_min(0);
+    const torch::Tensor cumulant2 = 2 * aa + bb, scale = cumulant2.where(cumulant2 > 0, 1);
+    const torch::Tensor p = aa / scale, q = bb / scale;
+    skewness = p.sqrt() * (8 * p + 6 * q);
+    excess = 48 * (p.square() + p * q + q.square() / 8);
+  }
+};
 
 }  // namespace
 
@@ -81,16 +88,14 @@ DiagonalResult hutchinson_diagonal(LinearOperator& op, const DiagonalOptions& op
     if (options.average_over > 1) average_runs(samples, segments, options.average_over);
     running.add(samples);
   }
-  torch::Tensor skewness = torch::zeros({n}, torch::kFloat64);
-  if (options.probe == ProbeKind::kNormal)
-    skewness = skewness_of_normal_forms(running.mean.to(torch::kFloat64), running.variance());
-  const auto error = [&](double quantile) {  // widened for it, as in estimate_mean()
-    const torch::Tensor plain = running.standard_error();
-    return plain *
-           (1 + skewness_shift(quantile) * skewness / std::sqrt(running.count)).to(plain.dtype());
-  };
-  const double t = student_t_quantile(0.975, running.count - 1);
-  return {running.mean, error(3), running.count, t * error(t)};
+  const double m = static_cast<double>(running.count), t = student_t_quantile(0.975, m - 1);
+  torch::Tensor error = running.standard_error(), half_width = t * error;
+  if (options.probe == ProbeKind::kNormal) {
+    const NormalForms of(running.mean.to(torch::kFloat64), running.variance());
+    half_width *= 1 + two_sided_widening(t, of.skewness, of.excess) / m;
+    error *= 1 + skewness_shift(3) * of.skewness / std::sqrt(m);
+  }
+  return {running.mean, error, running.count, half_width};
 }
 
 DiagonalResult xdiag(LinearOperator& op, int64_t products, torch::Generator generator) {

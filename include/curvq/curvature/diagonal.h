@@ -29,8 +29,8 @@ struct DiagonalResult {
 
 // Bekas, Kokiopoulou, Saad (2007): diag H = E z * (H z), entry by entry. The standard error is that
 // of the sample of z_i (H z)_i, whose variance is sum_{j != i} H_ij^2 for entries +-1. Normal
-// probes add 2 H_ii^2 and skewness, known from both, for which it is widened as that of
-// estimate_mean().
+// probes add 2 H_ii^2, skewness and kurtosis, known from both, for which the standard error is
+// widened as that of estimate_mean(), and the interval by Hall (1992) to the second order.
 DiagonalResult hutchinson_diagonal(LinearOperator& op, const DiagonalOptions& options,
                                    torch::Generator generator);
 
