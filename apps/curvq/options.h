@@ -59,6 +59,7 @@ class Options {
   Options& add_overwrite();
   Options& add_dry_run();
   Options& add_max_memory();
+  Options& add_state();  // --state and --resume, for read_state()
   // What main declares for every command: --config, --json, --json-file, --log-file, --progress,
   // --quiet, --verbose.
   Options& add_common();

@@ -163,6 +163,13 @@ Options& Options::add_dry_run() {
   return add_flag("dry-run", "check everything, say what would be done, and write nothing");
 }
 
+Options& Options::add_state() {
+  return add_text("state", "DIR",
+                  "keep each finished block in DIR, so that a run that ends early can go on; "
+                  "removed at the end")
+      .add_flag("resume", "go on from what is in --state, if there is anything");
+}
+
 Options& Options::add_max_memory() {
   return add_bytes("max-memory",
                    "give up beforehand if more memory than this would be needed "

@@ -12,6 +12,7 @@
 #include "curvq/report/table.h"
 #include "data.h"
 #include "quantize_report.h"
+#include "state_options.h"
 
 namespace curvq::cli {
 namespace {
@@ -71,6 +72,7 @@ void declare(Options& options) {
       .add_group("running")
       .add_bytes("max-shard-size", "largest file of weights", "5GB")
       .add_max_memory()
+      .add_state()
       .add_threads()
       .add_device()
       .add_seed()
@@ -234,7 +236,7 @@ QuantizeOptions with_rounding(const PruneModelOptions& pruning, const Options& o
 
 int run(const Options& options, Output& output) {
   const std::string model = options.positional("MODEL");
-  const PruneModelOptions prune_options = read_options(options);
+  PruneModelOptions prune_options = read_options(options);
   prune_options.validate();
   std::optional<QuantizeOptions> quantize_options;
   if (options.has("scheme")) quantize_options = with_rounding(prune_options, options);
@@ -248,6 +250,8 @@ int run(const Options& options, Output& output) {
     output.inputs()["stats"] = {{"path", prune_options.stats},
                                 {"hash", Checkpoint(prune_options.stats).content_hash()}};
   }
+  prune_options.state = read_state(options, output.inputs());
+  if (quantize_options) quantize_options->state = prune_options.state;
   const TokenWindows* calibration = windows ? &*windows : nullptr;
   const auto reporter = [&](const auto& to_json) {
     return [&output, &to_json](const auto& report) {

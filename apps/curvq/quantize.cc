@@ -13,6 +13,7 @@
 #include "quantize_report.h"
 #include "rounding_options.h"
 #include "rounding_report.h"
+#include "state_options.h"
 
 namespace curvq::cli {
 namespace {
@@ -57,6 +58,7 @@ void declare(Options& options) {
       .add_group("running")
       .add_bytes("max-shard-size", "largest file of weights", "5GB")
       .add_max_memory()
+      .add_state()
       .add_threads()
       .add_device()
       .add_seed()
@@ -113,6 +115,8 @@ QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
                                                        : OnIndivisible::kError;
   out.max_shard_bytes = options.bytes("max-shard-size");
   if (options.has("max-memory")) out.max_memory_bytes = options.bytes("max-memory");
+  if (bare && options.has("state"))
+    throw UsageError(options.where("state") + " needs a model directory, to go by its blocks");
   return out;
 }
 
@@ -127,7 +131,7 @@ int run(const Options& options, Output& output) {
   const std::string model = options.positional("MODEL");
   const bool bare = is_bare_safetensors(model);
   const std::string stats = options.has("stats") ? options.text("stats") : "";
-  const QuantizeOptions quantize_options = read_options(options, bare, !bare && !stats.empty());
+  QuantizeOptions quantize_options = read_options(options, bare, !bare && !stats.empty());
   std::optional<TokenWindows> windows;
   if (bare) {
     for (const char* name : {"token-weights", "gradient-share", "held-out", "guard",
@@ -162,6 +166,7 @@ int run(const Options& options, Output& output) {
   }
   if (!stats.empty())
     output.inputs()["stats"] = {{"path", stats}, {"hash", Checkpoint(stats).content_hash()}};
+  quantize_options.state = read_state(options, output.inputs());
   const auto write_report = [&](const QuantizeReport& report) {
     output.results() = rounding_results_json(report, quantize_options);
     return dump_json(output.document());

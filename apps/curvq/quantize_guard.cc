@@ -55,6 +55,10 @@ QuantizeReport quantize_guarded(const std::string& model, const TokenWindows& ca
   const auto add = [&](const std::string& name, QuantizeOptions how, const TokenWindows& windows) {
     how.out = output.path() + "/" + std::to_string(guard.candidates.size());
     how.overwrite = false;
+    if (!how.state.directory.empty()) {
+      how.state.directory += "/" + std::to_string(guard.candidates.size());
+      how.state.keep = true;
+    }
     guard.candidates.push_back({name, {}, {}});
     reports.push_back(quantize_model(model, &windows, how, [](const auto&) { return "{}\n"; }));
     models.push_back(std::make_unique<DecoderModel>(how.out, Engine::kDequantized));
@@ -93,6 +97,7 @@ QuantizeReport quantize_guarded(const std::string& model, const TokenWindows& ca
   report = std::move(reports[guard.kept]);
   write_file(output.path() + "/quantization_report.json", write_report(report, guard));
   output.commit();
+  if (!options.state.directory.empty()) fs::remove_all(options.state.directory);
   return report;
 }
 

@@ -17,6 +17,8 @@
 namespace curvq::internal {
 namespace {
 
+constexpr char kStream[] = "residual", kOriginal[] = "original_residual";
+
 class BlockPass {
  public:
   BlockPass(const DecoderModel& model, const PassOptions& options, const Wanted& wanted,
@@ -25,32 +27,44 @@ class BlockPass {
 
   double run() {
     const auto start = std::chrono::steady_clock::now();
-    if (options_.calibration != nullptr) begin();
-    torch::NoGradGuard no_grad;
     const int64_t layers = model_.config().num_layers;
-    Progress progress(options_.label, static_cast<int64_t>(linear_shapes(model_).size()));
-    for (int64_t layer = 0; layer < layers; ++layer) go_through(layer, progress);
+    const int64_t first = options_.state == nullptr ? 0 : options_.state->finished_blocks();
+    if (options_.calibration != nullptr && first < layers) begin(first);
+    torch::NoGradGuard no_grad;
+    const auto linears = static_cast<int64_t>(linear_shapes(model_).size());
+    Progress progress(options_.label, linears);
+    progress.advance(linears / layers * first);
+    for (int64_t layer = first; layer < layers; ++layer) go_through(layer, progress);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() -
            compress_seconds_;
   }
 
  private:
-  void begin() {
+  void begin(int64_t first) {
     const torch::Tensor ids = window_ids(*options_.calibration);
-    if (options_.capture.token_weights || options_.output_factors) {
+    if (options_.capture.token_weights || options_.output_factors) find_gradients(ids);
+    torch::NoGradGuard no_grad;
+    const auto stream = [&](const char* name) {
+      return first == 0 ? model_.embed(ids) : options_.state->stream(name);
+    };
+    activations_ = std::make_unique<BlockActivations>(stream(kStream),
+                                                      options_.capture.calibration_activations());
+    if (options_.capture.corrects())
+      originals_ = std::make_unique<BlockActivations>(stream(kOriginal), Activations::kFloat32);
+  }
+
+  void find_gradients(const torch::Tensor& ids) {
+    if (options_.state == nullptr || !has_gradients(*options_.state)) {
       std::optional<ScratchFile> factors;
       if (options_.output_factors) factors.emplace(options_.scratch, factor_bytes());
       gradients_ = output_gradients(
           model_, ids, {options_.capture.seed, options_.held_out, options_.capture.gradient_share},
           factors ? &*factors : nullptr);
       model_.release_head();
-      return_freed_memory();
+      if (options_.state != nullptr) save_gradients(*options_.state, gradients_);
     }
-    torch::NoGradGuard no_grad;
-    activations_ = std::make_unique<BlockActivations>(model_.embed(ids),
-                                                      options_.capture.calibration_activations());
-    if (options_.capture.corrects())
-      originals_ = std::make_unique<BlockActivations>(model_.embed(ids), Activations::kFloat32);
+    if (options_.state != nullptr) gradients_ = load_gradients(*options_.state);
+    return_freed_memory();
   }
 
   int64_t factor_bytes() const {
@@ -83,6 +97,12 @@ class BlockPass {
     if (activations_ && layer + 1 < model_.config().num_layers) {
       activations_->finish(block);
       if (originals_) originals_->finish(original);
+    }
+    if (options_.state != nullptr) {
+      NamedTensors streams;
+      if (activations_) streams.emplace_back(kStream, activations_->residual());
+      if (originals_) streams.emplace_back(kOriginal, originals_->residual());
+      options_.state->finish_block(streams);
     }
     model_.release_block(layer);
     return_freed_memory();
@@ -213,6 +233,19 @@ void check_pass(const DecoderModel& model, const PassOptions& options,
         static_cast<long long>(tokens), static_cast<long long>(layer.cols), layer.name.c_str()));
     return;
   }
+}
+
+std::unique_ptr<RunState> open_state(const StateOptions& options, const DecoderModel& model,
+                                     const PassOptions& pass) {
+  if (options.directory.empty()) return nullptr;
+  std::map<std::string, std::string> inputs = {{"the model", model.checkpoint().content_hash()}};
+  if (pass.calibration != nullptr) {
+    const TokenWindows& windows = *pass.calibration;
+    inputs["the calibration data"] =
+        format("%s, %lld windows of %lld", windows.hash.c_str(),
+               static_cast<long long>(windows.num_windows), static_cast<long long>(windows.length));
+  }
+  return std::make_unique<RunState>(options, inputs);
 }
 
 double compress_blocks(const DecoderModel& model, const PassOptions& options, const Wanted& wanted,

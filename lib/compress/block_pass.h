@@ -3,11 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "compress/layer_hessians.h"
 #include "compress/layer_moments.h"
+#include "compress/run_state.h"
 #include "curvq/compress/capture.h"
 #include "curvq/compress/layer_plan.h"
 #include "curvq/io/token_windows.h"
@@ -30,10 +32,16 @@ struct PassOptions {
   bool output_factors = false;                // LayerMoments::output_factor is wanted
   int64_t held_out = 0;                       // windows, the last ones, that only judge
   std::string scratch;                        // directory for the output factors of all layers
+  RunState* state = nullptr;                  // kept behind each block, and gone on from
 };
 
 // float32 values in memory: the weights of a block, the activations, and the moments of a layer.
 int64_t pass_floats(const DecoderConfig& config, const PassOptions& options);
+
+// The state of a run over this model and pass.calibration; null without a directory. Throws as
+// RunState() does.
+std::unique_ptr<RunState> open_state(const StateOptions& options, const DecoderModel& model,
+                                     const PassOptions& pass);
 
 // Throws UsageError where windows are longer than the model allows, ResourceError where
 // `predicted_bytes` are above `max_bytes` (0: no limit). Warns of tokens that are too few for one
@@ -48,7 +56,8 @@ using Wanted = std::function<bool(const std::string& name)>;
 // Capture::kSequential what is left in `linear` computes everything behind it.
 using Compress = std::function<void(Linear& linear, const LayerMoments& moments)>;
 
-// Calls `compress` for every wanted layer. Returns the seconds spent outside of it.
+// Calls `compress` for every wanted layer of the blocks that options.state has not got yet. Returns
+// the seconds spent outside of it.
 double compress_blocks(const DecoderModel& model, const PassOptions& options, const Wanted& wanted,
                        const Compress& compress);
 

@@ -188,6 +188,50 @@ std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& m
   return result;
 }
 
+namespace {
+
+constexpr char kGradients[] = "gradients.safetensors";
+
+std::string key(size_t layer, size_t linear, const char* what) {
+  return std::to_string(layer) + "." + std::to_string(linear) + "." + what;
+}
+
+}  // namespace
+
+bool has_gradients(const RunState& state) { return state.has(kGradients); }
+
+void save_gradients(const RunState& state,
+                    const std::vector<std::vector<OutputGradients>>& gradients) {
+  NamedTensors tensors;
+  for (size_t layer = 0; layer < gradients.size(); ++layer) {
+    for (size_t i = 0; i < gradients[layer].size(); ++i) {
+      const OutputGradients& of = gradients[layer][i];
+      tensors.emplace_back(key(layer, i, "energies"), of.energies);
+      if (of.factor.defined()) tensors.emplace_back(key(layer, i, "factor"), of.factor);
+      if (of.held_out.defined()) tensors.emplace_back(key(layer, i, "held_out"), of.held_out);
+    }
+  }
+  state.save(kGradients, tensors, {{"samples", std::to_string(gradients[0][0].samples)}});
+}
+
+std::vector<std::vector<OutputGradients>> load_gradients(const RunState& state) {
+  std::map<std::string, std::string> metadata;
+  const std::map<std::string, torch::Tensor> tensors = state.load(kGradients, metadata);
+  const auto find = [&](size_t layer, size_t linear, const char* what) {
+    const auto found = tensors.find(key(layer, linear, what));
+    return found == tensors.end() ? torch::Tensor() : found->second;
+  };
+  std::vector<std::vector<OutputGradients>> gradients;
+  for (size_t layer = 0; find(layer, 0, "energies").defined(); ++layer) {
+    gradients.emplace_back();
+    for (size_t i = 0; find(layer, i, "energies").defined(); ++i) {
+      gradients.back().push_back({find(layer, i, "energies"), find(layer, i, "factor"),
+                                  find(layer, i, "held_out"), std::stoll(metadata.at("samples"))});
+    }
+  }
+  return gradients;
+}
+
 torch::Tensor shrunk_factor(const torch::Tensor& factor, int64_t samples) {
   const int64_t rows = factor.size(0);
   const double mean = factor.diagonal().mean().item<double>();

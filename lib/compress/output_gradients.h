@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "compress/run_state.h"
 #include "compress/scratch_file.h"
 #include "curvq/nn/decoder.h"
 
@@ -55,6 +56,12 @@ std::vector<std::vector<OutputGradients>> output_gradients(const DecoderModel& m
                                                            const torch::Tensor& ids,
                                                            const GradientOptions& options,
                                                            ScratchFile* factors);
+
+// To a run's state and back, mapped.
+bool has_gradients(const RunState& state);
+void save_gradients(const RunState& state,
+                    const std::vector<std::vector<OutputGradients>>& gradients);
+std::vector<std::vector<OutputGradients>> load_gradients(const RunState& state);
 
 // The factor of an estimate from `samples` gradients, drawn towards the identity where they are
 // few: (1 - rho) G / mean(diag G) + rho I with rho = factor_shrinkage(), R = rows of G. Noise that

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "compress/block_pass.h"
+#include "compress/layer_result_json.h"
 #include "compress/model_output.h"
 #include "compress/output_plan.h"
 #include "compress/sparsity_allocation.h"
@@ -49,10 +50,13 @@ class ModelPruner {
   PruneReport run(const PruneReportWriter& write_report) {
     if (options_.dry_run) return report_;
     const auto start = std::chrono::steady_clock::now();
+    state_ = internal::open_state(options_.state, model_, pass_);
+    pass_.state = state_.get();
     scan_weights(model_.checkpoint(), {});
     internal::ModelOutput output(options_.out, options_.overwrite, model_.checkpoint(), output_,
                                  options_.max_shard_bytes, report_.mask_bytes);
     MaskWriter masks(output.path() + "/" + kMaskFile, masks_);
+    restore(output.weights(), masks);
     if (options_.allocation == Allocation::kGlobal) allocate();
     report_.capture_seconds += internal::compress_blocks(
         model_, pass_, [&](const std::string& name) { return shapes_.count(name) > 0; },
@@ -66,6 +70,7 @@ class ModelPruner {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     write_file(output.path() + "/pruning_report.json", write_report(report_));
     output.commit();
+    if (state_) state_->done();
     return report_;
   }
 
@@ -128,6 +133,25 @@ class ModelPruner {
     }
     const int64_t wide = options_.prune.sweeps > 0 ? 2 * features * features : 0;
     return 4 * (internal::pass_floats(model_.config(), pass_) + 8 * largest + wide);
+  }
+
+  // What the state has of blocks that are finished.
+  void restore(CheckpointWriter& weights, MaskWriter& masks) {
+    if (!state_) return;
+    for (int64_t block = 0; block < state_->finished_blocks(); ++block) {
+      for (const internal::RunState::Layer& layer : state_->layers_of(block)) {
+        for (const TensorData& tensor : layer.tensors) weights.write(tensor);
+        const LayerShape& shape = shapes_.at(layer.name);
+        masks.write({shape.name, shape.rows, shape.cols}, layer.mask);
+        report(internal::pruned_layer(layer.result), layer.mask);
+      }
+    }
+  }
+
+  void report(PrunedLayer layer, const std::vector<uint8_t>& mask) {
+    report_.zero_weights += std::count(mask.begin(), mask.end(), 0);
+    report_.solve_seconds += layer.seconds;
+    report_.layers.push_back(std::move(layer));
   }
 
   // Sets each layer's sparsity by one threshold for all.
@@ -212,14 +236,17 @@ class ModelPruner {
     if (!sparsity_.empty()) options.pattern.sparsity = sparsity_.at(shape.name);
     PrunedLayer result;
     const PrunedMatrix matrix = prune_layer(problem, options, shape.dtype, result);
-    std::vector<std::byte> stored(matrix.weight.size() * dtype_bytes(shape.dtype));
-    convert_from_f32(shape.dtype, matrix.weight.data(), matrix.weight.size(), stored.data());
-    weights.write(shape.name + ".weight", stored.data(), static_cast<int64_t>(stored.size()));
+    TensorData stored{{shape.name + ".weight", shape.dtype, {shape.rows, shape.cols}}, {}};
+    stored.data.resize(stored.num_bytes());
+    convert_from_f32(shape.dtype, matrix.weight.data(), matrix.weight.size(), stored.data.data());
+    weights.write(stored);
     masks.write({shape.name, shape.rows, shape.cols}, matrix.mask);
+    if (state_) {
+      state_->add(
+          {shape.name, {std::move(stored)}, matrix.mask, internal::pruned_layer_json(result)});
+    }
     linear.weight = torch::tensor(matrix.weight).view({shape.rows, shape.cols});
-    report_.zero_weights += std::count(matrix.mask.begin(), matrix.mask.end(), 0);
-    report_.solve_seconds += result.seconds;
-    report_.layers.push_back(std::move(result));
+    report(std::move(result), matrix.mask);
   }
 
   const PruneModelOptions& options_;
@@ -230,6 +257,7 @@ class ModelPruner {
   std::map<std::string, double> sparsity_;    // by layer; empty: that of the pattern
   std::vector<MaskShape> masks_;
   OutputPlan output_;
+  std::unique_ptr<internal::RunState> state_;
   PruneReport report_;
 };
 

@@ -6,8 +6,10 @@
 #include "compress/block_pass.h"
 #include "compress/layer_hessians.h"
 #include "compress/layer_problem.h"
+#include "compress/layer_result_json.h"
 #include "compress/model_output.h"
 #include "compress/output_plan.h"
+#include "compress/run_state.h"
 #include "curvq/compress/mask_file.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
@@ -81,12 +83,15 @@ class ModelQuantizer {
   QuantizeReport run(const ReportWriter& write_report) {
     if (options_.dry_run) return report_;
     const Clock::time_point start = Clock::now();
+    state_ = internal::open_state(options_.state, model_, pass_);
+    pass_.state = state_.get();
     amax_ = scan_weights(model_.checkpoint(), plan_);
     internal::ModelOutput output(options_.out, options_.overwrite, model_.checkpoint(), output_,
                                  options_.max_shard_bytes, mask_bytes(mask_shapes()));
     if (options_.prune) {
       masks_ = std::make_unique<MaskWriter>(output.path() + "/" + kMaskFile, mask_shapes());
     }
+    restore(output.weights());
     pass_.scratch = output.path();
     report_.capture_seconds = internal::compress_blocks(
         model_, pass_,
@@ -102,6 +107,7 @@ class ModelQuantizer {
         output.path() + (options_.prune ? "/pruning_report.json" : "/quantization_report.json"),
         write_report(report_));
     output.commit();
+    if (state_) state_->done();
     return report_;
   }
 
@@ -116,6 +122,20 @@ class ModelQuantizer {
     pass_.calibration = calibration;
     if (calibration != nullptr)
       pass_.held_out = options_.held_out_windows(calibration->num_windows);
+  }
+
+  // What the state has of blocks that are finished.
+  void restore(CheckpointWriter& writer) {
+    if (!state_) return;
+    for (int64_t block = 0; block < state_->finished_blocks(); ++block) {
+      for (const internal::RunState::Layer& layer : state_->layers_of(block)) {
+        for (const TensorData& tensor : layer.tensors) writer.write(tensor);
+        const PlannedLayer& planned = *by_name_.at(layer.name);
+        if (masks_) masks_->write({layer.name, planned.rows, planned.cols}, layer.mask);
+        report_.layers.push_back(internal::layer_result(layer.result));
+        report_.solve_seconds += report_.layers.back().seconds;
+      }
+    }
   }
 
   void check_stats(const TokenWindows* calibration) const {
@@ -158,8 +178,12 @@ class ModelQuantizer {
     std::vector<uint8_t> mask;
     QuantizedMatrix matrix = quantize_layer(problem, options_, result, &mask);
     if (masks_) masks_->write({planned.name, planned.rows, planned.cols}, mask);
-    for (const TensorData& tensor : compressed_tensors_pack(planned.name, matrix))
-      writer.write(tensor);
+    std::vector<TensorData> tensors = compressed_tensors_pack(planned.name, matrix);
+    for (const TensorData& tensor : tensors) writer.write(tensor);
+    if (state_) {
+      state_->add(
+          {planned.name, std::move(tensors), std::move(mask), internal::layer_result_json(result)});
+    }
     use(linear, std::move(matrix));
     report_.solve_seconds += result.seconds;
     report_.layers.push_back(std::move(result));
@@ -193,6 +217,7 @@ class ModelQuantizer {
   std::map<std::string, const PlannedLayer*> by_name_;
   std::map<std::string, float> amax_;
   std::unique_ptr<MaskWriter> masks_;
+  std::unique_ptr<internal::RunState> state_;
   QuantizeReport report_;
 };
 

@@ -9,6 +9,7 @@
 #include "curvq/compress/capture.h"
 #include "curvq/compress/layer_plan.h"
 #include "curvq/compress/prune.h"
+#include "curvq/compress/run_state.h"
 #include "curvq/io/token_windows.h"
 
 namespace curvq {
@@ -33,6 +34,7 @@ struct PruneModelOptions : CaptureOptions {
   std::string stats;
   int64_t max_shard_bytes = int64_t{5} << 30;
   int64_t max_memory_bytes = 0;  // 0: no limit
+  StateOptions state;
 
   bool uses_hessians() const;
   // Throws UsageError naming field, value and bound.

@@ -13,6 +13,7 @@
 #include "curvq/compress/layer_plan.h"
 #include "curvq/compress/prune.h"
 #include "curvq/compress/refine.h"
+#include "curvq/compress/run_state.h"
 #include "curvq/io/token_windows.h"
 
 namespace curvq {
@@ -103,6 +104,7 @@ struct QuantizeOptions : CaptureOptions {
   PlanOptions plan;
   int64_t max_shard_bytes = int64_t{5} << 30;
   int64_t max_memory_bytes = 0;  // 0: no limit
+  StateOptions state;            // for quantize_model()
 
   bool uses_hessians() const;
   // How many of so many calibration windows `held_out` keeps out: at least one, and not all.
