@@ -112,7 +112,7 @@ class ModelPruner {
     shapes_[shape.name] = shape;
     masks_.push_back({shape.name, shape.rows, shape.cols});
     report_.weights += shape.rows * shape.cols;
-    if (stats_) read_stats(shape);  // so that what does not fit is known now
+    if (stats_) warn_of(shape, read_stats(shape));  // what does not fit is known now
     if (!options_.dry_run) return;
     PrunedLayer layer;
     layer.name = shape.name;
@@ -122,6 +122,20 @@ class ModelPruner {
     layer.sparsity = pattern.share();
     layer.relative_error = layer.magnitude_relative_error = std::nan("");
     report_.layers.push_back(layer);
+  }
+
+  void warn_of(const LayerShape& shape, const std::vector<float>& stats) const {
+    const bool gradients = options_.prune.method == PruneMethod::kWoodFisher;
+    const std::string what =
+        stats_->path() + ": " + shape.name + (gradients ? ".gradients" : ".diagonal");
+    if (std::all_of(stats.begin(), stats.end(), [](float value) { return value == 0; }))
+      log_warning(what + " is zero throughout; it ranks no weight of the layer above another");
+    const auto negative =
+        std::count_if(stats.begin(), stats.end(), [](float value) { return value < 0; });
+    if (!gradients && negative > 0) {
+      log_warning(format("%s: %lld of %zu are negative; these weights go first", what.c_str(),
+                         static_cast<long long>(negative), stats.size()));
+    }
   }
 
   // The pass's; a layer's weight in its forms, its H in float64.

@@ -122,6 +122,13 @@ class Prune(CliTest):
         write_safetensors(stats, tensors)
         self.prune("--sparsity", "0.5", "--method", "obd", "--stats", stats, data=())
         self.assertEqual(self.masks(), wanted)
+        odd, (first, second) = dict(tensors), list(tensors)[:2]
+        odd[first] = [*tensors[first][:2], bytes(len(tensors[first][2]))]
+        odd[second] = [*tensors[second][:2], struct.pack("<f", -1) + tensors[second][2][4:]]
+        write_safetensors(stats, odd)
+        warnings = self.run_curvq("prune", MODEL, "--dry-run", "--sparsity", "0.5", "--method", "obd", "--stats", stats).stderr
+        self.assertIn(f"{first} is zero throughout", warnings)
+        self.assertIn(f"{second}: 1 of", warnings)
         name, tensor = tensors.popitem()
         write_safetensors(stats, tensors)
         self.fails("prune", MODEL, "--dry-run", "--sparsity", "0.5", "--method", "obd", "--stats", stats, status=3, says=name)
