@@ -38,6 +38,7 @@ OrderedJson quantize_results_json(const QuantizeReport& report, const QuantizeOp
                        {"damping", layer.damping},
                        {"dead_inputs", layer.dead_inputs},
                        {"seconds", layer.seconds}};
+    if (layer.tokens) row["tokens"] = *layer.tokens;
     row["steps"] = OrderedJson::array();
     for (const RoundingStep& step : layer.steps) {
       row["steps"].push_back({{"step", step.name}, {"calibration", step.calibration}});

@@ -18,13 +18,7 @@ void BlockActivations::advance(const DecoderBlock& block, size_t group) {
   const int64_t n = residual_.size(0), t = residual_.size(1);
   for (int64_t i = 0; i < n; i += chunk_) {
     const int64_t count = std::min(chunk_, n - i);
-    torch::Tensor x = residual_.narrow(0, i, count);
-    const auto input = [&] { return input_.narrow(0, i, count); };
-    torch::Tensor out;
-    if (group == 0) out = block.qkv_input(x);
-    if (group == 1) out = block.o_input(input());
-    if (group == 2) out = block.gate_up_input(x.add_(block.o.forward(input())));
-    if (group == 3) out = block.down_input(input());
+    const torch::Tensor out = step(block, group, i, count).input;
     // Inputs as wide as the present ones replace them chunk by chunk.
     torch::Tensor& next = buffers_[out.size(-1)];
     if (!next.defined()) next = torch::empty({n, t, out.size(-1)}, torch::kFloat32);
@@ -34,11 +28,25 @@ void BlockActivations::advance(const DecoderBlock& block, size_t group) {
 }
 
 void BlockActivations::finish(const DecoderBlock& block) {
-  for (int64_t i = 0; i < residual_.size(0); i += chunk_) {
-    const int64_t count = std::min(chunk_, residual_.size(0) - i);
-    residual_.narrow(0, i, count).add_(block.down.forward(input_.narrow(0, i, count)));
+  for (int64_t i = 0; i < residual_.size(0); i += chunk_)
+    step(block, block.num_groups(), i, std::min(chunk_, residual_.size(0) - i));
+  input_ = sum_ = torch::Tensor();
+}
+
+BlockState BlockActivations::step(const DecoderBlock& block, size_t group, int64_t first,
+                                  int64_t count) {
+  const auto part = [&](const torch::Tensor& all) {
+    return all.defined() ? all.narrow(0, first, count) : all;
+  };
+  BlockState state{part(residual_), part(input_), part(sum_)};
+  const torch::Tensor x = state.x, sum = state.sum;
+  block.advance(group, state);
+  if (!state.x.is_same(x)) x.copy_(state.x);
+  if (state.sum.defined() && !state.sum.is_same(sum)) {
+    if (!sum_.defined()) sum_ = torch::zeros_like(residual_);
+    part(sum_).copy_(state.sum);
   }
-  input_ = torch::Tensor();
+  return state;
 }
 
 std::vector<float> BlockActivations::hessian(int64_t first, int64_t windows,

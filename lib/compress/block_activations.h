@@ -22,9 +22,9 @@ class BlockActivations {
   // residual [n, t, hidden]: the embedded tokens.
   BlockActivations(torch::Tensor residual, Activations activations);
 
-  // Moves on to the input of `group` (0 q/k/v, 1 o, 2 gate/up, 3 down; in this order).
+  // Moves on to the input of `group`, in the order of block_linears().
   void advance(const DecoderBlock& block, size_t group);
-  // Adds the block's last layer to the residual stream.
+  // Adds what is left of the block to the residual stream.
   void finish(const DecoderBlock& block);
 
   const torch::Tensor& residual() const { return residual_; }
@@ -37,9 +37,11 @@ class BlockActivations {
                              const std::string& layer) const;
 
  private:
+  // DecoderBlock::advance() for `count` windows; updates their residual stream.
+  BlockState step(const DecoderBlock& block, size_t group, int64_t first, int64_t count);
   [[noreturn]] void throw_not_finite(const std::string& layer) const;
 
-  torch::Tensor residual_, input_;
+  torch::Tensor residual_, input_, sum_;
   std::map<int64_t, torch::Tensor> buffers_;  // by width; input_ is one of them
   Activations activations_;
   int64_t chunk_;  // windows

@@ -86,7 +86,8 @@ class BlockPass {
         OutputGradients gradients;
         if (!gradients_.empty()) std::swap(gradients, gradients_[layer][slot]);
         if (wanted_(linear->info.name)) {
-          find_moments(linear->info, gradients, group % 2 == 1, moments);
+          find_moments(linear->info, gradients, group % 2 == 1 && adds_plainly(block, group),
+                       moments);
           if (originals_) correct(*linear, moments);
           compress(*linear, moments);
         }
@@ -108,6 +109,13 @@ class BlockPass {
     return_freed_memory();
   }
 
+  // Whether what the layers of `group` give goes into the residual stream as it is.
+  static bool adds_plainly(const DecoderBlock& block, size_t group) {
+    const Norm& behind = group == 1 ? block.post_attention_norm : block.post_mlp_norm;
+    return block.config.residual_scale == 1 && !behind.weight.defined() &&
+           (group == 1 || block.mlps.size() == 1);
+  }
+
   // `moments` come from the layer before in the group, or are empty.
   void find_moments(const LinearInfo& info, const OutputGradients& gradients, bool writes_residual,
                     LayerMoments& moments) const {
@@ -121,6 +129,7 @@ class BlockPass {
     if (!activations_) return;
     if (moments.hessian.empty() || options_.capture.token_weights) {
       MomentsWanted wanted{.held_out = options_.held_out};
+      wanted.tokens = model_.config().num_experts > 0;
       if (options_.capture.token_weights) wanted.energies = gradients.energies;
       wanted.residual_cross = writes_residual && options_.capture.residual_correction > 0;
       moments = layer_moments(info.name, *activations_, originals_.get(), wanted);

@@ -19,12 +19,14 @@ struct LayerMoments {
   // give; undefined where they are not wanted.
   torch::Tensor output_factor, held_out_factor;
   double factor_shrinkage = 0;  // of output_factor towards the identity
+  int64_t tokens = 0;           // with inputs other than zero, held-out ones too
 };
 
 struct MomentsWanted {
   int64_t held_out = 0;         // windows, the last ones
   torch::Tensor energies = {};  // [n * t] for mixed_weights(); undefined: all tokens alike
   bool residual_cross = false;
+  bool tokens = false;
 };
 
 // Of the layers that read `quantized.input()`; with `originals`, the same tokens in the float

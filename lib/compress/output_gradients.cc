@@ -21,7 +21,8 @@ std::vector<int64_t> kept_widths(const DecoderConfig& config) {
   for (const auto& group : block_linears(config, 0)) {
     for (const LinearInfo& linear : group) widths.push_back(linear.out_features);
   }
-  widths.back() = config.hidden_size;  // the input takes the place of the last product
+  if (!needs_last_product(config)) widths.pop_back();
+  widths.push_back(config.hidden_size);  // the input
   return widths;
 }
 
@@ -44,7 +45,7 @@ torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hi
   return gradient;
 }
 
-// Of each block what going back needs: its linear layers' products but the last one's, its input.
+// Of each block what going back needs: its linear layers' products and its input.
 // In one piece, as pieces would keep what is freed between them from being used again.
 class KeptValues {
  public:

@@ -9,8 +9,9 @@ torch::Tensor corrected_weight(const torch::Tensor& weight, const torch::Tensor&
                                const torch::Tensor& residual_cross, double a, double b,
                                double damping) {
   const torch::Tensor h = hessian.to(torch::kFloat64);
-  const torch::Tensor damped =
-      h + torch::eye(h.size(0), torch::kFloat64) * (damping * h.diagonal().mean().item<double>());
+  const double mean = h.diagonal().mean().item<double>();
+  if (mean == 0) return weight;  // no input says what is missing
+  const torch::Tensor damped = h + torch::eye(h.size(0), torch::kFloat64) * (damping * mean);
   torch::Tensor wanted = a * weight.matmul(input_cross).to(torch::kFloat64);
   if (residual_cross.defined()) wanted += b * residual_cross.to(torch::kFloat64);
   const auto [factor, info] = at::linalg_cholesky_ex(damped);

@@ -185,6 +185,8 @@ class ModelQuantizer {
           {planned.name, std::move(tensors), std::move(mask), internal::layer_result_json(result)});
     }
     use(linear, std::move(matrix));
+    if (model_.config().num_experts > 0 && pass_.calibration != nullptr)
+      result.tokens = moments.tokens;
     report_.solve_seconds += result.seconds;
     report_.layers.push_back(std::move(result));
   }
@@ -203,7 +205,11 @@ class ModelQuantizer {
 
   OrderedJson new_config() const {
     OrderedJson config = OrderedJson::parse(*read_model_file(directory_, "config.json"));
-    config["quantization_config"] = to_json(describe_plan(plan_, {"lm_head"}));
+    const DecoderConfig& decoder = model_.config();
+    std::vector<std::string> untouched = {decoder.names.head};
+    for (int64_t layer = 0; decoder.num_experts > 0 && layer < decoder.num_layers; ++layer)
+      untouched.push_back(decoder.names.block(layer) + decoder.names.router);
+    config["quantization_config"] = to_json(describe_plan(plan_, untouched));
     return config;
   }
 

@@ -21,13 +21,12 @@ class BlockFactors {
   }
 
   // x: the input of the next group, [n, t, in]; `share` of all tokens.
-  const torch::Tensor& add(const torch::Tensor& x, double share) {
+  void add(const torch::Tensor& x, double share) {
     InputFactor& factor = factors_[next_++ % factors_.size()];
     const torch::Tensor a = naming(factor.layers.front(), [&] {
                               return input_factor(x, WeightSharing::kExpand);
                             }).mul_(share);
     factor.a = factor.a.defined() ? factor.a.add_(a) : a;
-    return x;
   }
 
   const std::vector<InputFactor>& factors() const { return factors_; }
@@ -52,11 +51,12 @@ torch::Tensor input_factors(const DecoderModel& model, const torch::Tensor& ids,
       const int64_t count = std::min(chunk, windows - first);
       const double share = static_cast<double>(count) / static_cast<double>(windows);
       torch::Tensor x = stream.narrow(0, first, count);
-      const auto add = [&](const torch::Tensor& input) { return factors.add(input, share); };
-      const torch::Tensor mixed = add(block.o_input(add(block.qkv_input(x))));
-      const torch::Tensor attended = x + block.o.forward(mixed);
-      const torch::Tensor hidden = add(block.down_input(add(block.gate_up_input(attended))));
-      x.copy_(attended + block.down.forward(hidden));
+      BlockState state{x, {}, {}};
+      for (size_t group = 0; group <= block.num_groups(); ++group) {
+        block.advance(group, state);
+        if (group < block.num_groups()) factors.add(state.input, share);
+      }
+      x.copy_(state.x);
     }
     model.release_block(layer);
     for (const InputFactor& factor : factors.factors()) sink(factor);

@@ -11,8 +11,6 @@
 namespace curvq {
 namespace {
 
-constexpr char kHead[] = "lm_head";
-
 class DecoderFactors {
  public:
   DecoderFactors(const DecoderModel& model, const Batch& tokens, const KfacOptions& options,
@@ -82,23 +80,25 @@ class DecoderFactors {
   // Gradients in the stream behind the last block, one for each pass; the head's factors. A
   // window's logits at a time.
   void start_gradients() {
-    const bool head = kfac_layers(model_.config()).back().name == kHead && wanted_(kHead);
+    const std::string& name = model_.config().names.head;
+    const bool head = kfac_layers(model_.config()).back().name == name && wanted_(name);
     LayerFactors factors;
-    factors.name = kHead;
+    factors.name = name;
     by_chunk(1, [&](Range range) {
       const torch::Tensor x = part(streams_.back(), range).clone().requires_grad_();
-      const torch::Tensor logits = model_.logits(x);
+      const torch::Tensor outputs = model_.head_output(x), logits = model_.logits_of(outputs);
       if (!torch::isfinite(logits).all().item<bool>())
-        throw NumericalError("lm_head: its outputs are not finite; check the model and the data");
+        throw NumericalError(name + ": its outputs are not finite; check the model and the data");
       const LabelGradients labels(*loss_, logits, part(tokens_.targets, range), options_,
                                   range.first);
       if (head) add_inputs(model_.head_input(x).detach(), range, factors);
       for (int64_t pass = 0; pass < labels.num_passes(); ++pass) {
         const torch::Tensor seed = labels.of_pass(pass);
-        if (head) add_gradients(seed, factors);
+        const auto found =
+            torch::autograd::grad({logits}, {x, outputs}, {seed}, /*retain_graph=*/true);
+        if (head) add_gradients(found[1], factors);
         if (range.first == 0) gradients_.push_back(torch::empty_like(streams_.back()));
-        part(gradients_[pass], range)
-            .copy_(torch::autograd::grad({logits}, {x}, {seed}, /*retain_graph=*/true)[0]);
+        part(gradients_[pass], range).copy_(found[0]);
       }
     });
     streams_.pop_back();
@@ -199,7 +199,7 @@ std::vector<LinearInfo> kfac_layers(const DecoderConfig& config) {
       layers.insert(layers.end(), group.begin(), group.end());
   }
   if (!config.tied_embeddings && config.vocab_size <= kMostHeadOutputs)
-    layers.push_back({kHead, config.hidden_size, config.vocab_size, false});
+    layers.push_back({config.names.head, config.hidden_size, config.vocab_size, false});
   return layers;
 }
 

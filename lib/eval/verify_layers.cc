@@ -144,13 +144,14 @@ void check_plain_tensor(Context* context, const TensorInfo& wanted) {
 // lm_head.weight beside tied embeddings is harmless only if it is a copy.
 void check_tied_head(Context* context) {
   if (!context->decoder->tied_embeddings) return;
-  if (context->quantization && context->quantization->scheme_of("lm_head")) {
-    context->error(kConfig, "lm_head",
+  const DecoderNames& names = context->decoder->names;
+  if (context->quantization && context->quantization->scheme_of(names.head)) {
+    context->error(kConfig, names.head,
                    "quantized by quantization_config, but tie_word_embeddings is true; it belongs "
                    "into ignore");
   }
-  const TensorView* head = context->find("lm_head.weight");
-  const TensorView* embeddings = context->find("model.embed_tokens.weight");
+  const TensorView* head = context->find(names.head + ".weight");
+  const TensorView* embeddings = context->find(names.embedding + ".weight");
   if (!head) return;
   context->accounted.insert(head->name);
   const bool copy = embeddings && head->dtype == embeddings->dtype &&
@@ -159,11 +160,10 @@ void check_tied_head(Context* context) {
   if (copy) {
     context->warning(
         std::filesystem::path(head->file).filename(), head->name,
-        "a copy of model.embed_tokens.weight, not needed as tie_word_embeddings is true");
+        "a copy of " + names.embedding + ".weight, not needed as tie_word_embeddings is true");
   } else {
-    context->tensor_error(*head,
-                          "tie_word_embeddings is true, but this is not equal to "
-                          "model.embed_tokens.weight; loaders use one or the other");
+    context->tensor_error(*head, "tie_word_embeddings is true, but this is not equal to " +
+                                     names.embedding + ".weight; loaders use one or the other");
   }
 }
 
@@ -176,9 +176,19 @@ std::map<std::string, LinearInfo> linear_layers(const DecoderConfig& config) {
     }
   }
   if (!config.tied_embeddings) {
-    linears["lm_head"] = {"lm_head", config.hidden_size, config.vocab_size, false};
+    const std::string& head = config.names.head;
+    linears[head] = {head, config.hidden_size, config.vocab_size, false};
   }
   return linears;
+}
+
+// What old checkpoints hold of rope and masks; loaders skip it.
+bool is_constant(const std::string& name) {
+  for (const char* constant : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
+                               ".attention.bias", ".attention.masked_bias"}) {
+    if (name.ends_with(constant)) return true;
+  }
+  return false;
 }
 
 void check_known_family(Context* context) {
@@ -192,15 +202,15 @@ void check_known_family(Context* context) {
       scheme = context->quantization->scheme_of(linear->first);
     }
     if (scheme) {
-      check_quantized_layer(context, linear->first, *scheme, wanted.shape[0], wanted.shape[1]);
+      check_quantized_layer(context, linear->first, *scheme, linear->second.out_features,
+                            linear->second.in_features);
     } else {
       check_plain_tensor(context, wanted);
     }
   }
   check_tied_head(context);
   for (const auto& [name, tensor] : context->tensors) {
-    // Old checkpoints hold this constant; loaders skip it.
-    if (context->accounted.count(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    if (context->accounted.count(name) || is_constant(name)) continue;
     context->tensor_error(*tensor, "not part of the model that config.json describes");
   }
 }

@@ -28,15 +28,17 @@ BlockGraph block_graph(const DecoderBlock& block, const torch::Tensor& x,
       graph.outputs.push_back(linear->bias);
     }
   }
-  const auto input = [&](const torch::Tensor& of_group) {
-    graph.inputs.push_back(of_group.detach());
-    return of_group;
-  };
-  const torch::Tensor mixed = input(b.o_input(input(b.qkv_input(graph.x))));
-  const torch::Tensor attended = graph.x + b.o.forward(mixed);
-  const torch::Tensor hidden = input(b.down_input(input(b.gate_up_input(attended))));
-  graph.out = attended + b.down.forward(hidden);
+  BlockState state{graph.x, {}, {}};
+  for (size_t group = 0; group <= b.num_groups(); ++group) {
+    b.advance(group, state);
+    if (group < b.num_groups()) graph.inputs.push_back(state.input.detach());
+  }
+  graph.out = state.x;
   return graph;
+}
+
+bool needs_last_product(const DecoderConfig& config) {
+  return !config.names.post_mlp_norm.empty() || config.num_experts > 0;
 }
 
 torch::Tensor forward_with_products(const DecoderBlock& block, const torch::Tensor& x,
@@ -44,17 +46,18 @@ torch::Tensor forward_with_products(const DecoderBlock& block, const torch::Tens
   torch::AutoGradMode keep_values(true);  // without gradients they are overwritten in place
   products.clear();
   DecoderBlock b = block;
-  const auto find = [&](const std::vector<Linear*>& linears, const torch::Tensor& input) {
-    for (Linear* linear : linears) {
-      linear->product = torch::linear(input, linear->weight);
+  BlockState state{x, {}, {}};
+  const auto groups = b.linears();
+  for (size_t group = 0; group <= groups.size(); ++group) {
+    b.advance(group, state);
+    if (group == groups.size()) break;
+    if (group + 1 == groups.size() && !needs_last_product(b.config)) continue;
+    for (Linear* linear : groups[group]) {
+      linear->product = torch::linear(state.input, linear->weight);
       products.push_back(linear->product);
     }
-    return input;
-  };
-  const torch::Tensor mixed = b.o_input(find({&b.q, &b.k, &b.v}, b.qkv_input(x)));
-  const torch::Tensor attended = x + b.o.forward(find({&b.o}, mixed));
-  const torch::Tensor hidden = b.down_input(find({&b.gate, &b.up}, b.gate_up_input(attended)));
-  return attended + b.down.forward(hidden);
+  }
+  return state.x;
 }
 
 }  // namespace curvq

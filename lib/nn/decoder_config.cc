@@ -1,33 +1,16 @@
 #include "curvq/nn/decoder_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/io/model_files.h"
+#include "nn/families.h"
 
 namespace curvq {
 namespace {
-
-// What a family's config.json leaves unsaid.
-struct Family {
-  const char* model_type;
-  double norm_epsilon;
-  const char* activation;
-  bool attention_bias, mlp_bias, tied_embeddings;
-};
-
-constexpr Family kFamilies[] = {
-    {"llama", 1e-6, "silu", false, false, false},
-};
-
-const Family* find_family(const std::string& model_type) {
-  for (const Family& family : kFamilies) {
-    if (model_type == family.model_type) return &family;
-  }
-  return nullptr;
-}
 
 std::string join(const std::vector<std::string>& names) {
   std::string out;
@@ -72,21 +55,44 @@ double positive(const Json& json, const char* key, double fallback, const std::s
   return value;
 }
 
-// Older configs have rope_theta and rope_scaling beside each other, newer ones one rope_parameters.
-RopeConfig parse_rope(const Json& json, int64_t max_positions, const std::string& origin) {
-  RopeConfig rope;
-  Json scaling = Json::object();
+bool says(const Json& json, const char* key) { return json.contains(key) && !json[key].is_null(); }
+
+// The first of these names that `json` has a value for, else the first: families spell the same
+// thing differently.
+using Spellings = std::vector<const char*>;
+const char* spelling(const Json& json, const Spellings& names) {
+  const auto it =
+      std::find_if(names.begin(), names.end(), [&](const char* name) { return says(json, name); });
+  return it == names.end() ? names.front() : *it;
+}
+
+// What config.json says of the rope of layers of `layer_type`. Older configs have rope_theta and
+// rope_scaling beside each other, newer ones one rope_parameters, by layer type where types differ.
+Json rope_settings(const Json& json, const char* layer_type, const std::string& origin) {
+  Json settings = Json::object();
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (json.contains(key) && !json[key].is_null()) {
-      if (!json[key].is_object()) throw FormatError(origin + ": " + key + " is not an object");
-      scaling.update(json[key]);
-    }
+    if (!says(json, key)) continue;
+    const Json& found = json[key];
+    if (!found.is_object()) throw FormatError(origin + ": " + key + " is not an object");
+    const bool by_type = found.contains(layer_type) && found[layer_type].is_object();
+    settings.update(by_type ? found[layer_type] : found);
   }
-  rope.theta =
-      positive(scaling.contains("rope_theta") ? scaling : json, "rope_theta", 10000.0, origin);
-  if (json_number(json, "partial_rotary_factor", 1.0, origin) != 1.0) {
-    throw UnsupportedError(origin + ": partial_rotary_factor other than 1 is not handled");
-  }
+  return settings;
+}
+
+double rotated_share(const Json& json, const Json& settings, const std::string& origin) {
+  const Spellings names = {"partial_rotary_factor", "rotary_pct"};
+  const Json& object = settings.contains(names[0]) ? settings : json;
+  const double share = json_number(object, spelling(object, names), 1.0, origin);
+  if (share > 0 && share <= 1) return share;
+  throw FormatError(
+      format("%s: %s is %g, it must be above 0 and at most 1", origin.c_str(), names[0], share));
+}
+
+RopeConfig parse_rope(const Json& scaling, double theta, int64_t max_positions,
+                      const std::string& origin) {
+  RopeConfig rope;
+  rope.theta = positive(scaling, "rope_theta", theta, origin);
   const std::string type =
       json_string(scaling, "rope_type", json_string(scaling, "type", "default", origin), origin);
   if (type == "default") return rope;
@@ -114,7 +120,7 @@ RopeConfig parse_rope(const Json& json, int64_t max_positions, const std::string
 
 std::vector<int32_t> parse_ids(const Json& json, const char* key, const std::string& origin) {
   std::vector<int32_t> ids;
-  if (!json.contains(key) || json[key].is_null()) return ids;
+  if (!says(json, key)) return ids;
   const Json list = json[key].is_array() ? json[key] : Json::array({json[key]});
   for (const Json& id : list) {
     if (!id.is_number_integer())
@@ -124,35 +130,72 @@ std::vector<int32_t> parse_ids(const Json& json, const char* key, const std::str
   return ids;
 }
 
-}  // namespace
-
-bool is_known_family(const std::string& model_type) { return find_family(model_type) != nullptr; }
-
-std::vector<std::string> known_families() {
-  std::vector<std::string> names;
-  for (const Family& family : kFamilies) names.emplace_back(family.model_type);
-  return names;
+// Settings that change what is computed, with the only value that is handled.
+void check_fixed_settings(const Json& json, const std::string& origin) {
+  const std::pair<const char*, bool> kFixed[] = {
+      {"do_layer_norm_before", true}, {"_remove_final_layer_norm", false},
+      {"scale_attn_weights", true},   {"scale_attn_by_inverse_layer_idx", false},
+      {"add_cross_attention", false}, {"use_bidirectional_attention", false}};
+  for (const auto& [key, value] : kFixed) {
+    if (json_bool(json, key, value, origin) != value)
+      throw UnsupportedError(origin + ": " + key + " is " + (value ? "false" : "true") +
+                             ", which is not handled");
+  }
 }
 
-DecoderConfig DecoderConfig::from_directory(const std::string& directory) {
-  const std::string path = model_file_origin(directory, "config.json");
-  const Json json = read_model_config(directory);
-  DecoderConfig config;
-  config.family = json_string(json, "model_type", "", path);
-  const Family* family = find_family(config.family);
-  if (family == nullptr) {
-    throw UnsupportedError(path + ": model_type \"" + config.family +
-                           "\" is not handled; handled are " + join(known_families()));
+std::vector<int64_t> sliding_windows(const Json& json, const Family& family, int64_t num_layers,
+                                     const std::string& origin) {
+  const int64_t window = json_int(json, "sliding_window", 0, origin);
+  if (window < 0)
+    throw FormatError(format("%s: sliding_window is %lld, it must be at least 1", origin.c_str(),
+                             static_cast<long long>(window)));
+  const bool upper = family.sliding == SlidingLayers::kUpper;
+  if (window == 0 || family.sliding == SlidingLayers::kNone ||
+      (upper && !json_bool(json, "use_sliding_window", false, origin)))
+    return {};
+  if (family.sliding == SlidingLayers::kAll) return std::vector<int64_t>(num_layers, window);
+  const Json types = json.value("layer_types", Json());
+  if (!types.is_null() && (!types.is_array() || types.size() != static_cast<size_t>(num_layers)))
+    throw FormatError(format("%s: layer_types is not a list of num_hidden_layers %lld names",
+                             origin.c_str(), static_cast<long long>(num_layers)));
+  const int64_t pattern = json_int(json, "sliding_window_pattern", family.sliding_pattern, origin);
+  const int64_t first = json_int(json, "max_window_layers", 0, origin);
+  if (!upper && pattern < 1)
+    throw FormatError(origin + ": sliding_window_pattern must be at least 1");
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < num_layers; ++i) {
+    bool slides = upper ? i >= first : (i + 1) % pattern != 0;
+    if (!types.is_null()) {
+      slides = types[i] == "sliding_attention";
+      if (!slides && types[i] != "full_attention")
+        throw UnsupportedError(origin + ": layer_types holds " + types[i].dump() +
+                               ", handled are full_attention, sliding_attention");
+    }
+    windows.push_back(slides ? window : 0);
   }
+  return windows;
+}
+
+// Sizes that all families have.
+void read_sizes(const Json& json, const Family& family, const std::string& path,
+                DecoderConfig& config) {
   constexpr int64_t kHuge = int64_t{1} << 24;
-  config.vocab_size = bounded(json, "vocab_size", 1, kHuge, path);
-  config.hidden_size = bounded(json, "hidden_size", 1, kHuge, path);
-  config.intermediate_size = bounded(json, "intermediate_size", 1, kHuge, path);
-  config.num_layers = bounded(json, "num_hidden_layers", 1, 10000, path);
-  config.num_heads = bounded(json, "num_attention_heads", 1, 65536, path);
+  const auto size = [&](const Spellings& names, int64_t high) {
+    return bounded(json, spelling(json, names), 1, high, path);
+  };
+  config.vocab_size = size({"vocab_size"}, kHuge);
+  config.hidden_size = size({"hidden_size", "n_embd"}, kHuge);
+  const Spellings wide = says(json, "moe_intermediate_size")
+                             ? Spellings{"moe_intermediate_size"}
+                             : Spellings{"intermediate_size", "ffn_dim", "n_inner"};
+  const bool unsaid = family.times_wide > 0 && !says(json, spelling(json, wide));
+  config.intermediate_size = unsaid ? family.times_wide * config.hidden_size : size(wide, kHuge);
+  config.num_layers = size({"num_hidden_layers", "n_layer"}, 10000);
+  config.num_heads = size({"num_attention_heads", "n_head"}, 65536);
   config.num_kv_heads = json_int(json, "num_key_value_heads", config.num_heads, path);
   config.head_dim = json_int(json, "head_dim", config.hidden_size / config.num_heads, path);
-  config.max_positions = json_int(json, "max_position_embeddings", 2048, path);
+  config.max_positions =
+      json_int(json, spelling(json, {"max_position_embeddings", "n_positions"}), 2048, path);
   if (config.num_kv_heads < 1 || config.num_heads % config.num_kv_heads != 0) {
     throw FormatError(format(
         "%s: num_key_value_heads %lld does not divide num_attention_heads %lld", path.c_str(),
@@ -162,17 +205,109 @@ DecoderConfig DecoderConfig::from_directory(const std::string& directory) {
     throw FormatError(format("%s: head_dim is %lld, it must be even and between 2 and 65536",
                              path.c_str(), static_cast<long long>(config.head_dim)));
   }
+  if (config.qkv_by_head && config.num_kv_heads != config.num_heads)
+    throw UnsupportedError(path + ": num_key_value_heads below num_attention_heads is not handled");
   if (config.max_positions < 1 || config.max_positions > (int64_t{1} << 31)) {
     throw FormatError(format("%s: max_position_embeddings is %lld, it must be at least 1",
                              path.c_str(), static_cast<long long>(config.max_positions)));
   }
-  config.norm_epsilon = positive(json, "rms_norm_eps", family->norm_epsilon, path);
-  config.activation =
-      parse_activation(json_string(json, "hidden_act", family->activation, path), path);
-  config.attention_bias = json_bool(json, "attention_bias", family->attention_bias, path);
-  config.mlp_bias = json_bool(json, "mlp_bias", family->mlp_bias, path);
-  config.tied_embeddings = json_bool(json, "tie_word_embeddings", family->tied_embeddings, path);
-  config.rope = parse_rope(json, config.max_positions, path);
+  if (json_int(json, "word_embed_proj_dim", config.hidden_size, path) != config.hidden_size)
+    throw UnsupportedError(path + ": word_embed_proj_dim other than hidden_size is not handled");
+}
+
+void read_experts(const Json& json, const std::string& path, DecoderConfig& config) {
+  if (config.names.router.empty()) return;
+  const char* count = spelling(json, {"num_local_experts", "num_experts"});
+  config.num_experts = bounded(json, count, 1, 4096, path);
+  config.experts_per_token = bounded(json, "num_experts_per_tok", 1, config.num_experts, path);
+  config.normalized_routes = json_bool(json, "norm_topk_prob", config.normalized_routes, path);
+  const bool dense = says(json, "mlp_only_layers") && !json["mlp_only_layers"].empty();
+  if (dense || json_int(json, "decoder_sparse_step", 1, path) != 1)
+    throw UnsupportedError(path +
+                           ": layers without experts beside those with (mlp_only_layers, "
+                           "decoder_sparse_step) are not handled");
+}
+
+// What scales and caps what is computed.
+void read_scales(const Json& json, const Family& family, const std::string& path,
+                 DecoderConfig& config) {
+  if (family.scales_embeddings)
+    config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+  config.embedding_scale = positive(json, "embedding_multiplier", config.embedding_scale, path);
+  config.residual_scale = positive(json, "residual_multiplier", config.residual_scale, path);
+  config.logits_scale = 1 / positive(json, "logits_scaling", 1, path);
+  const auto optional = [&](const char* key) {
+    return says(json, key) ? positive(json, key, 1, path) : 0.0;
+  };
+  config.attention_scale = optional("attention_multiplier");
+  if (const double scalar = optional("query_pre_attn_scalar"); scalar > 0)
+    config.attention_scale = 1 / std::sqrt(scalar);
+  config.attention_softcap = optional("attn_logit_softcapping");
+  config.logits_softcap = optional("final_logit_softcapping");
+}
+
+void read_rope(const Json& json, const std::string& path, DecoderConfig& config) {
+  const Json settings = rope_settings(json, "full_attention", path);
+  const double theta =
+      positive(json, spelling(json, {"rope_theta", "rotary_emb_base"}), config.rope.theta, path);
+  config.rope = parse_rope(settings, theta, config.max_positions, path);
+  config.rope_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) *
+                                         rotated_share(json, settings, path));
+  if (config.rope_dim < 2 || config.rope_dim % 2 != 0)
+    throw UnsupportedError(
+        format("%s: partial_rotary_factor leaves %lld of a head's elements to "
+               "rotate, which must be an even number",
+               path.c_str(), static_cast<long long>(config.rope_dim)));
+  if (!config.local_rope) return;
+  const bool by_type = says(json, "rope_parameters") && json["rope_parameters"].is_object() &&
+                       json["rope_parameters"].contains("sliding_attention");
+  config.local_rope =
+      parse_rope(by_type ? rope_settings(json, "sliding_attention", path) : Json::object(),
+                 positive(json, "rope_local_base_freq", config.local_rope->theta, path),
+                 config.max_positions, path);
+}
+
+}  // namespace
+
+bool is_known_family(const std::string& model_type) { return find_family(model_type) != nullptr; }
+
+std::vector<std::string> known_families() {
+  std::vector<std::string> names;
+  for (const Family& family : families()) names.push_back(family.config.family);
+  return names;
+}
+
+DecoderConfig DecoderConfig::from_directory(const std::string& directory) {
+  const std::string path = model_file_origin(directory, "config.json");
+  const Json json = read_model_config(directory);
+  const std::string model_type = json_string(json, "model_type", "", path);
+  const Family* family = find_family(model_type);
+  if (family == nullptr) {
+    throw UnsupportedError(path + ": model_type \"" + model_type +
+                           "\" is not handled; handled are " + join(known_families()));
+  }
+  check_fixed_settings(json, path);
+  DecoderConfig config = family->config;
+  read_sizes(json, *family, path, config);
+  config.norm_epsilon =
+      positive(json, spelling(json, {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"}),
+               config.norm_epsilon, path);
+  const Spellings activation = {"hidden_activation", "hidden_act", "activation_function"};
+  if (says(json, spelling(json, activation)))
+    config.activation =
+        parse_activation(json_string(json, spelling(json, activation), "", path), path);
+  const Spellings attention_bias = {"attention_bias", "enable_bias"};
+  config.qkv_bias = json_bool(json, spelling(json, attention_bias), config.qkv_bias, path);
+  config.o_bias = json_bool(json, spelling(json, attention_bias), config.o_bias, path);
+  config.mlp_bias =
+      json_bool(json, spelling(json, {"mlp_bias", "enable_bias"}), config.mlp_bias, path);
+  config.tied_embeddings = json_bool(json, "tie_word_embeddings", config.tied_embeddings, path);
+  config.parallel_residual =
+      json_bool(json, "use_parallel_residual", config.parallel_residual, path);
+  config.windows = sliding_windows(json, *family, config.num_layers, path);
+  read_experts(json, path, config);
+  read_scales(json, *family, path, config);
+  if (family->rotates) read_rope(json, path, config);
   config.bos_ids = parse_ids(json, "bos_token_id", path);
   config.eos_ids = parse_ids(json, "eos_token_id", path);
   if (const auto text = read_model_file(directory, "generation_config.json")) {
@@ -184,59 +319,6 @@ DecoderConfig DecoderConfig::from_directory(const std::string& directory) {
       config.eos_ids = ids;
   }
   return config;
-}
-
-std::vector<std::vector<LinearInfo>> block_linears(const DecoderConfig& c, int64_t layer) {
-  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  const auto attention = [&](const char* name, int64_t in, int64_t out) {
-    return LinearInfo{prefix + "self_attn." + name, in, out, c.attention_bias};
-  };
-  const auto mlp = [&](const char* name, int64_t in, int64_t out) {
-    return LinearInfo{prefix + "mlp." + name, in, out, c.mlp_bias};
-  };
-  return {{attention("q_proj", c.hidden_size, q), attention("k_proj", c.hidden_size, kv),
-           attention("v_proj", c.hidden_size, kv)},
-          {attention("o_proj", q, c.hidden_size)},
-          {mlp("gate_proj", c.hidden_size, c.intermediate_size),
-           mlp("up_proj", c.hidden_size, c.intermediate_size)},
-          {mlp("down_proj", c.intermediate_size, c.hidden_size)}};
-}
-
-std::vector<TensorInfo> expected_tensors(const DecoderConfig& c) {
-  std::vector<TensorInfo> out;
-  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
-    TensorInfo info;
-    info.name = name;
-    info.shape = std::move(shape);
-    out.push_back(info);
-  };
-  add("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
-  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    add(prefix + "input_layernorm.weight", {c.hidden_size});
-    add(prefix + "post_attention_layernorm.weight", {c.hidden_size});
-    for (const auto& group : block_linears(c, layer)) {
-      for (const LinearInfo& linear : group) {
-        add(linear.name + ".weight", {linear.out_features, linear.in_features});
-        if (linear.has_bias) add(linear.name + ".bias", {linear.out_features});
-      }
-    }
-  }
-  add("model.norm.weight", {c.hidden_size});
-  if (!c.tied_embeddings) add("lm_head.weight", {c.vocab_size, c.hidden_size});
-  return out;
-}
-
-std::string fused_group_key(const std::string& linear_name) {
-  static const std::map<std::string, std::string> kFused = {
-      {"q_proj", "qkv"},        {"k_proj", "qkv"},      {"v_proj", "qkv"},
-      {"gate_proj", "gate_up"}, {"up_proj", "gate_up"}, {"w1", "w1_w3"},
-      {"w3", "w1_w3"},          {"q_a_proj", "qkv_a"},  {"kv_a_proj_with_mqa", "qkv_a"}};
-  const size_t dot = linear_name.rfind('.');
-  const std::string parent = dot == std::string::npos ? "" : linear_name.substr(0, dot + 1);
-  const auto it = kFused.find(linear_name.substr(parent.size()));
-  return it == kFused.end() ? linear_name : parent + it->second;
 }
 
 }  // namespace curvq

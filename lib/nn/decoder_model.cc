@@ -9,13 +9,10 @@
 #include "curvq/io/model_files.h"
 #include "curvq/nn/decoder.h"
 #include "curvq/nn/torch_tensor.h"
-#include "nn/rms_norm.h"
+#include "nn/model_ends.h"
 
 namespace curvq {
 namespace {
-
-constexpr char kEmbedding[] = "model.embed_tokens.weight";
-constexpr char kHead[] = "lm_head";
 
 void check_shape(const TensorView& tensor, const std::vector<int64_t>& shape) {
   if (tensor.shape != shape) {
@@ -115,7 +112,7 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine, torch::S
     }
     check_shape(*tensor, info.shape);
   }
-  const std::string behind = "model.layers." + std::to_string(config_.num_layers) + ".";
+  const std::string behind = config_.names.block(config_.num_layers);
   for (const TensorView* tensor : checkpoint_->tensors()) {
     if (tensor->name.rfind(behind, 0) != 0) continue;
     log_warning(format(
@@ -124,11 +121,16 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine, torch::S
         directory.c_str(), tensor->name.c_str(), static_cast<long long>(config_.num_layers)));
     break;
   }
-  if (scheme_of(kHead) && !config_.tied_embeddings &&
-      checkpoint_->find("lm_head.weight_packed") != nullptr) {
-    throw UnsupportedError(directory + ": lm_head is quantized, which is not handled");
+  const std::string& head = config_.names.head;
+  if (scheme_of(head) && !config_.tied_embeddings &&
+      checkpoint_->find(head + ".weight_packed") != nullptr) {
+    throw UnsupportedError(directory + ": " + head + " is quantized, which is not handled");
   }
-  final_norm_ = load_float("model.norm.weight", {config_.hidden_size});
+  final_norm_ = load_norm(config_.names.final_norm, config_.hidden_size);
+  if (!config_.names.positions.empty()) {
+    positions_ = load_float(config_.names.positions + ".weight",
+                            {config_.max_positions + config_.position_offset, config_.hidden_size});
+  }
 }
 
 torch::Tensor DecoderModel::load_float(const std::string& name,
@@ -141,8 +143,19 @@ torch::Tensor DecoderModel::load_float(const std::string& name,
   return values;
 }
 
-torch::Tensor DecoderModel::embed(const torch::Tensor& ids) const {
-  const TensorView& table = checkpoint_->at(kEmbedding);
+Norm DecoderModel::load_norm(const std::string& name, int64_t size) const {
+  Norm norm;
+  norm.kind = config_.norm;
+  norm.epsilon = config_.norm_epsilon;
+  norm.name = name;
+  const std::vector<TensorInfo> tensors = norm_tensors(config_, name, size);
+  if (!tensors.empty()) norm.weight = load_float(tensors[0].name, tensors[0].shape);
+  if (tensors.size() > 1) norm.bias = load_float(tensors[1].name, tensors[1].shape);
+  return norm;
+}
+
+torch::Tensor DecoderModel::embed(const torch::Tensor& ids, int64_t begin) const {
+  const TensorView& table = checkpoint_->at(config_.names.embedding + ".weight");
   const int64_t hidden = config_.hidden_size;
   const torch::Tensor flat = ids.contiguous().view({-1});
   torch::Tensor out = torch::empty({flat.size(0), hidden}, torch::kFloat32);
@@ -156,11 +169,11 @@ torch::Tensor DecoderModel::embed(const torch::Tensor& ids) const {
     }
     if (dtype_ == torch::kFloat32) table.read_f32(id[i] * hidden, hidden, rows + i * hidden);
   }
-  if (dtype_ != torch::kFloat32) out = load_float(kEmbedding, table.shape).index_select(0, flat);
+  if (dtype_ != torch::kFloat32) out = load_float(table.name, table.shape).index_select(0, flat);
   check_finite(out, table);
   std::vector<int64_t> shape(ids.sizes().begin(), ids.sizes().end());
   shape.push_back(hidden);
-  return out.view(shape);
+  return stream_of(out.view(shape), positions_, begin, config_);
 }
 
 Linear DecoderModel::load_linear(const LinearInfo& info) const {
@@ -182,6 +195,9 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
       dequantize(*packed, linear.weight.data_ptr<float>());
       linear.weight = linear.weight.to(dtype_);
     }
+  } else if (config_.transposed_weights) {
+    linear.weight = load_float(info.name + ".weight", {info.in_features, info.out_features});
+    linear.weight = linear.weight.t().contiguous();
   } else {
     linear.weight = load_float(info.name + ".weight", {info.out_features, info.in_features});
   }
@@ -192,9 +208,27 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
 DecoderBlock DecoderModel::load_block(int64_t layer) const {
   DecoderBlock block;
   block.config = config_;
-  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-  block.attention_norm = load_float(prefix + "input_layernorm.weight", {config_.hidden_size});
-  block.mlp_norm = load_float(prefix + "post_attention_layernorm.weight", {config_.hidden_size});
+  block.layer = layer;
+  block.window = config_.window(layer);
+  block.rope = block.window > 0 && config_.local_rope ? *config_.local_rope : config_.rope;
+  const DecoderNames& names = config_.names;
+  const auto norm = [&](const std::string& name, int64_t size) {
+    return load_norm(name.empty() ? name : names.block(layer) + name, size);
+  };
+  block.attention_norm = norm(names.attention_norm, config_.hidden_size);
+  block.post_attention_norm = norm(names.post_attention_norm, config_.hidden_size);
+  block.mlp_norm = norm(names.mlp_norm, config_.hidden_size);
+  block.post_mlp_norm = norm(names.post_mlp_norm, config_.hidden_size);
+  const bool whole = config_.whole_qk_norm;
+  block.q_norm = norm(names.q_norm, config_.head_dim * (whole ? config_.num_heads : 1));
+  block.k_norm = norm(names.k_norm, config_.head_dim * (whole ? config_.num_kv_heads : 1));
+  block.qkv.resize(names.qkv.size());
+  block.mlps.resize(config_.num_mlps());
+  for (DecoderBlock::Mlp& mlp : block.mlps) mlp.gate_up.resize(names.gate_up.size());
+  if (config_.num_experts > 0) {
+    block.router = load_float(names.block(layer) + names.router + ".weight",
+                              {config_.num_experts, config_.hidden_size});
+  }
   const auto infos = block_linears(config_, layer);
   const auto linears = block.linears();
   for (size_t group = 0; group < linears.size(); ++group) {
@@ -205,23 +239,32 @@ DecoderBlock DecoderModel::load_block(int64_t layer) const {
 }
 
 void DecoderModel::release_block(int64_t layer) const {
-  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const std::string prefix = config_.names.block(layer);
   for (const TensorView* tensor : checkpoint_->tensors()) {
     if (tensor->name.compare(0, prefix.size(), prefix) == 0) checkpoint_->release(*tensor);
   }
 }
 
 torch::Tensor DecoderModel::head_input(const torch::Tensor& hidden) const {
-  return rms_norm(hidden, final_norm_, config_.norm_epsilon);
+  return final_norm_.forward(hidden);
 }
 
-torch::Tensor DecoderModel::logits(const torch::Tensor& hidden) const {
+torch::Tensor DecoderModel::head_output(const torch::Tensor& hidden) const {
   if (!head_.defined()) {
-    const std::string name = config_.tied_embeddings ? kEmbedding : std::string(kHead) + ".weight";
+    const DecoderNames& names = config_.names;
+    const std::string name = (config_.tied_embeddings ? names.embedding : names.head) + ".weight";
     head_ = load_float(name, {config_.vocab_size, config_.hidden_size});
     checkpoint_->release(checkpoint_->at(name));
   }
   return torch::linear(head_input(hidden), head_);
+}
+
+torch::Tensor DecoderModel::logits_of(const torch::Tensor& head_output) const {
+  return curvq::logits_of(head_output, config_);
+}
+
+torch::Tensor DecoderModel::logits(const torch::Tensor& hidden) const {
+  return logits_of(head_output(hidden));
 }
 
 torch::Tensor DecoderModel::hidden_states(const torch::Tensor& ids) const {

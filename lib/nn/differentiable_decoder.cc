@@ -7,28 +7,38 @@
 #include "curvq/nn/checkpointed.h"
 #include "curvq/nn/math_attention.h"
 #include "curvq/nn/torch_tensor.h"
-#include "nn/rms_norm.h"
+#include "nn/model_ends.h"
 
 namespace curvq {
 namespace {
 
-// The tensors of a block with their names behind "model.layers.N.", in the order in which a model
-// lists its parameters.
+// The tensors of a block with their names, in the order in which a model lists its parameters.
 std::vector<std::pair<std::string, torch::Tensor*>> tensors_of(DecoderBlock& block) {
   std::vector<std::pair<std::string, torch::Tensor*>> tensors;
-  const auto add_linear = [&](const std::string& name, Linear& linear) {
-    tensors.emplace_back(name + ".weight", &linear.weight);
-    if (linear.bias.defined()) tensors.emplace_back(name + ".bias", &linear.bias);
+  const auto add = [&](const std::string& name, torch::Tensor& weight, torch::Tensor& bias) {
+    if (weight.defined()) tensors.emplace_back(name + ".weight", &weight);
+    if (bias.defined()) tensors.emplace_back(name + ".bias", &bias);
   };
-  tensors.emplace_back("input_layernorm.weight", &block.attention_norm);
-  add_linear("self_attn.q_proj", block.q);
-  add_linear("self_attn.k_proj", block.k);
-  add_linear("self_attn.v_proj", block.v);
-  add_linear("self_attn.o_proj", block.o);
-  tensors.emplace_back("post_attention_layernorm.weight", &block.mlp_norm);
-  add_linear("mlp.gate_proj", block.gate);
-  add_linear("mlp.up_proj", block.up);
-  add_linear("mlp.down_proj", block.down);
+  const auto add_norm = [&](Norm& norm) { add(norm.name, norm.weight, norm.bias); };
+  const auto add_linear = [&](Linear& linear) {
+    add(linear.info.name, linear.weight, linear.bias);
+  };
+  add_norm(block.attention_norm);
+  for (Linear& linear : block.qkv) add_linear(linear);
+  add_norm(block.q_norm);
+  add_norm(block.k_norm);
+  add_linear(block.o);
+  add_norm(block.post_attention_norm);
+  add_norm(block.mlp_norm);
+  if (block.router.defined()) {
+    const std::string name = block.config.names.router;
+    tensors.emplace_back(block.config.names.block(block.layer) + name + ".weight", &block.router);
+  }
+  for (DecoderBlock::Mlp& mlp : block.mlps) {
+    for (Linear& linear : mlp.gate_up) add_linear(linear);
+    add_linear(mlp.down);
+  }
+  add_norm(block.post_mlp_norm);
   return tensors;
 }
 
@@ -58,17 +68,22 @@ DifferentiableDecoder::DifferentiableDecoder(const DecoderModel& model, torch::S
     const bool plain = stored != nullptr && is_floating_point(stored->dtype);
     const torch::Tensor exact = plain ? to_torch(*stored) : values;
     parameters_.emplace_back(name, exact.to(dtype).contiguous().requires_grad_());
-    return parameters_.back().second;
+    const torch::Tensor parameter = parameters_.back().second;
+    const bool is_linear = values.defined() && values.dim() == 2;
+    return plain && is_linear && config_.transposed_weights ? parameter.t() : parameter;
   };
-  embedding_ = leaf("model.embed_tokens.weight", {});
+  const DecoderNames& names = config_.names;
+  embedding_ = leaf(names.embedding + ".weight", {});
+  if (!names.positions.empty()) positions_ = leaf(names.positions + ".weight", {});
   for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
     blocks_.push_back(model.load_block(layer));
-    for (const auto& [name, tensor] : tensors_of(blocks_.back()))
-      *tensor = leaf("model.layers." + std::to_string(layer) + "." + name, *tensor);
+    for (const auto& [name, tensor] : tensors_of(blocks_.back())) *tensor = leaf(name, *tensor);
     model.release_block(layer);
   }
-  final_norm_ = leaf("model.norm.weight", {});
-  head_ = config_.tied_embeddings ? embedding_ : leaf("lm_head.weight", {});
+  final_norm_ = model.final_norm();
+  final_norm_.weight = leaf(final_norm_.name + ".weight", {});
+  if (final_norm_.bias.defined()) final_norm_.bias = leaf(final_norm_.name + ".bias", {});
+  head_ = config_.tied_embeddings ? embedding_ : leaf(names.head + ".weight", {});
 }
 
 torch::Tensor DifferentiableDecoder::forward_block(const DecoderBlock& block,
@@ -90,9 +105,9 @@ torch::Tensor DifferentiableDecoder::forward_block(const DecoderBlock& block,
 torch::Tensor DifferentiableDecoder::forward(const torch::Tensor& ids) const {
   check_ids(ids, config_);
   const MathAttention math;
-  torch::Tensor x = torch::embedding(embedding_, ids);
+  torch::Tensor x = stream_of(torch::embedding(embedding_, ids), positions_, 0, config_);
   for (const DecoderBlock& block : blocks_) x = forward_block(block, x);
-  return torch::linear(rms_norm(x, final_norm_, config_.norm_epsilon), head_);
+  return logits_of(torch::linear(final_norm_.forward(x), head_), config_);
 }
 
 }  // namespace curvq

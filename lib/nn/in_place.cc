@@ -6,9 +6,9 @@
 
 namespace curvq::internal {
 
-CURVQ_SIMD_CLONES void rotate_heads(float* x, int64_t heads, int64_t head_dim, const float* cos,
-                                    const float* sin) {
-  const int64_t half = head_dim / 2;
+CURVQ_SIMD_CLONES void rotate_heads(float* x, int64_t heads, int64_t head_dim, int64_t rope_dim,
+                                    const float* cos, const float* sin) {
+  const int64_t half = rope_dim / 2;
   for (int64_t h = 0; h < heads; ++h, x += head_dim) {
     for (int64_t i = 0; i < half; ++i) {
       const float a = x[i], b = x[half + i];

@@ -4,7 +4,6 @@
 
 #include "curvq/core/error.h"
 #include "curvq/nn/differentiable_decoder.h"
-#include "nn/rms_norm.h"
 
 namespace curvq {
 namespace {
@@ -45,9 +44,8 @@ TEST(OutputGradients, EqualThoseThatTheWeightGradientImplies) {
     ASSERT_EQ(weights.size(), 3u);
     const auto gradients = torch::autograd::grad({nll}, weights);
     const DecoderBlock block = model.load_block(0);
-    const torch::Tensor x = rms_norm(model.embed(ids.narrow(0, i, 1))[0], block.attention_norm,
-                                     model.config().norm_epsilon)
-                                .to(torch::kFloat64);
+    const torch::Tensor x =
+        block.attention_norm.forward(model.embed(ids.narrow(0, i, 1))[0]).to(torch::kFloat64);
     const torch::Tensor to_tokens = at::linalg_pinv(x.t());
     for (size_t slot = 0; slot < 3; ++slot) {
       const torch::Tensor g = to_tokens.matmul(gradients[slot].t());  // [length, out]

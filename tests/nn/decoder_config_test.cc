@@ -73,6 +73,54 @@ TEST_F(Config, ReadsBothSpellingsOfRope) {
   }
 }
 
+TEST_F(Config, ReadsBothSpellingsOfTwoRopes) {
+  Json old = llama(), young;
+  old["model_type"] = "gemma3_text";
+  old["sliding_window"] = 32;
+  young = old;
+  old["rope_theta"] = 5e5;
+  old["rope_local_base_freq"] = 2e4;
+  old["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  old["sliding_window_pattern"] = 3;
+  young["rope_parameters"]["full_attention"] = {
+      {"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}};
+  young["rope_parameters"]["sliding_attention"] = {{"rope_type", "default"}, {"rope_theta", 2e4}};
+  const std::string slides = "sliding_attention", full = "full_attention";
+  young["layer_types"] = {slides, slides, full, slides, slides};
+  for (const Json& json : {old, young}) {
+    const DecoderConfig c = read(json);
+    EXPECT_EQ(c.rope.theta, 5e5);
+    EXPECT_EQ(c.rope.scaling, RopeConfig::Scaling::kLinear);
+    ASSERT_TRUE(c.local_rope);
+    EXPECT_EQ(c.local_rope->theta, 2e4);
+    EXPECT_EQ(c.local_rope->scaling, RopeConfig::Scaling::kNone);
+    EXPECT_EQ(c.windows, (std::vector<int64_t>{32, 32, 0, 32, 32}));
+  }
+}
+
+TEST_F(Config, WhatAFamilyCannotHaveIsSaid) {
+  const auto with = [](const char* family, const char* key, Json value) {
+    Json json = llama();
+    json["model_type"] = family;
+    json["sliding_window"] = 8;
+    json[key] = std::move(value);
+    return json;
+  };
+  EXPECT_THAT(error(with("opt", "do_layer_norm_before", false)),
+              HasSubstr("do_layer_norm_before is false, which is not handled"));
+  EXPECT_THAT(error(with("opt", "word_embed_proj_dim", 32)), HasSubstr("word_embed_proj_dim"));
+  EXPECT_THAT(error(with("gpt2", "scale_attn_by_inverse_layer_idx", true)),
+              HasSubstr("scale_attn_by_inverse_layer_idx is true"));
+  EXPECT_THAT(error(with("phi3", "partial_rotary_factor", 0.4)), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(error(with("mistral", "sliding_window", -4)), HasSubstr("sliding_window is -4"));
+  EXPECT_THAT(error(with("gemma2", "layer_types", {"full_attention"})), HasSubstr("layer_types"));
+  EXPECT_THAT(error(with("gemma2", "layer_types", Json(5, "chunked_attention"))),
+              HasSubstr("\"chunked_attention\""));
+  EXPECT_THAT(error(with("qwen3_moe", "num_experts", 0)), HasSubstr("num_experts"));
+  EXPECT_THAT(error(with("gemma2", "attn_logit_softcapping", -1)),
+              HasSubstr("attn_logit_softcapping is -1"));
+}
+
 TEST_F(Config, AbsurdValuesAreNamed) {
   const auto with = [](const char* key, Json value) {
     Json json = llama();

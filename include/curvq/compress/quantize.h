@@ -70,6 +70,7 @@ struct LayerResult {
   double plane_error = std::numeric_limits<double>::quiet_NaN();
   double plane_bound = std::numeric_limits<double>::quiet_NaN();
   int64_t dead_inputs = 0;
+  std::optional<int64_t> tokens;    // of the calibration data that came to this expert's layer
   bool rounded_to_nearest = false;  // although another method was asked for
   std::optional<HeldOutErrors> held_out;
   std::vector<RoundingStep> steps;  // in the order in which they were taken
@@ -150,6 +151,8 @@ QuantizeReport quantize_model(const std::string& model, const TokenWindows* cali
 // copied. `stats` (may be empty for kRtn) gives NAME.hessian [in, in], NAME.inputs [n, in] or
 // NAME.A (mean a a^T, a bias last); one of curvq must belong to this file. Writes one .safetensors:
 // options.out itself if it ends in .safetensors, else model.safetensors in that directory.
+// `file` may also be a model directory, of whatever family: its layers are then the 2-D tensors in
+// numbered blocks but routers, and the output is a directory like that of quantize_model().
 QuantizeReport quantize_tensors(const std::string& file, const std::string& stats,
                                 const QuantizeOptions& options, const ReportWriter& write_report);
 

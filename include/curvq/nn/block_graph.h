@@ -30,8 +30,12 @@ BlockGraph block_graph(const DecoderBlock& block, const torch::Tensor& x);
 BlockGraph block_graph(const DecoderBlock& block, const torch::Tensor& x,
                        const std::vector<torch::Tensor>& products);
 
-// block.forward(x); `products` become x W^T of all linear layers but the last, in the order of
-// block_linears().
+// Whether gradients in a block depend on its last layer's output, as they do where a norm follows
+// or a share of an expert's that the router gives.
+bool needs_last_product(const DecoderConfig& config);
+
+// block.forward(x); `products` become x W^T of all linear layers, but the last unless
+// needs_last_product(), in the order of block_linears().
 torch::Tensor forward_with_products(const DecoderBlock& block, const torch::Tensor& x,
                                     std::vector<torch::Tensor>& products);
 

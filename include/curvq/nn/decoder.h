@@ -43,27 +43,63 @@ struct KeyValueCache {
   int64_t length = 0;
 };
 
-// x + attention(norm(x)), then x + mlp(norm(x)):
-//   attention  softmax(q k^T / sqrt(head_dim), causal) v, grouped query heads, RoPE on q and k
-//   mlp        down(act(gate(x)) * up(x))
-// The parts between linear layers are separate functions so that each layer's input can be
-// captured and the layer replaced before its output is used.
+// y of norm, over the last dimension; without a weight x itself.
+struct Norm {
+  NormKind kind = NormKind::kRms;
+  double epsilon = 0;
+  std::string name;            // the module's full name
+  torch::Tensor weight, bias;  // [size]; bias of NormKind::kLayer only
+
+  torch::Tensor forward(const torch::Tensor& x) const;
+};
+
+// Tokens on their way through a block; see DecoderBlock::advance().
+struct BlockState {
+  torch::Tensor x;      // the residual stream, [n, t, hidden]; replaced where the block adds to it
+  torch::Tensor input;  // of the linear layers of a group, [n, t, in]
+  torch::Tensor sum;    // of what experts gave so far, [n, t, hidden]
+};
+
+// x' = x + r post_attention_norm(attention(attention_norm(x))), then
+//      x' + r post_mlp_norm(mlp(mlp_norm(x'))), r = residual_scale;
+// with parallel_residual the mlp reads x.
+//   attention  o(softmax(cap(s q k^T), causal, sliding window) v), grouped query heads; norms and
+//              RoPE on q and k
+//   mlp        down(act(gate(x)) * up(x)), or down(act(up(x))); of experts, the sum over those
+//              chosen for a token, the experts_per_token largest of softmax(router x), by their
+//              shares
+// The linear layers come in the groups of block_linears(); each group's input can be captured and
+// its layers replaced before their output is used. An expert's inputs are zeros for tokens that do
+// not come to it.
 struct DecoderBlock {
   DecoderConfig config;
-  torch::Tensor attention_norm, mlp_norm;  // [hidden]
-  Linear q, k, v, o, gate, up, down;
+  int64_t layer = 0;
+  int64_t window = 0;  // positions that a token sees; 0: all
+  RopeConfig rope;
+  Norm attention_norm, post_attention_norm, mlp_norm, post_mlp_norm, q_norm, k_norm;
+  std::vector<Linear> qkv;
+  Linear o;
+  struct Mlp {
+    std::vector<Linear> gate_up;
+    Linear down;
+  };
+  std::vector<Mlp> mlps;  // one, or the experts
+  torch::Tensor router;   // [experts, hidden], or undefined
 
-  // x [n, t, hidden]; each returns the input of the linear layers named.
-  torch::Tensor qkv_input(const torch::Tensor& x) const;
-  // From qkv_input's result: [n, t, heads * head_dim]. With a cache (n = 1), positions continue it.
-  torch::Tensor o_input(const torch::Tensor& normed, KeyValueCache* cache = nullptr) const;
-  torch::Tensor gate_up_input(const torch::Tensor& x) const;
-  torch::Tensor down_input(const torch::Tensor& normed) const;
+  size_t num_groups() const { return 2 + 2 * mlps.size(); }
+  // One step on: from the input of the layers of `group` - 1 to that of `group`. Group num_groups()
+  // leaves the block's output in x. With a cache (n = 1), positions continue it.
+  void advance(size_t group, BlockState& state, KeyValueCache* cache = nullptr) const;
 
   torch::Tensor forward(const torch::Tensor& x, KeyValueCache* cache = nullptr) const;
 
   // The layers in the order of block_linears(), for loops over all of them.
   std::vector<std::vector<Linear*>> linears();
+
+ private:
+  torch::Tensor attention_heads(const torch::Tensor& normed, KeyValueCache* cache) const;
+  torch::Tensor activated(const Mlp& mlp, const torch::Tensor& normed) const;
+  torch::Tensor shares(const torch::Tensor& normed) const;  // [n, t, experts], 0 if not chosen
 };
 
 // Whether packed layers run from their packed weights or are dequantized to float32 at load.
@@ -83,16 +119,21 @@ class DecoderModel {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   const std::optional<QuantizationConfig>& quantization() const { return quantization_; }
 
-  // ids [n, t] int64 -> [n, t, hidden]; reads only the rows that are needed.
-  torch::Tensor embed(const torch::Tensor& ids) const;
+  // ids [n, t] int64 -> [n, t, hidden], the residual stream ahead of the first block; `begin` is
+  // the position of the first id. Reads only the rows that are needed.
+  torch::Tensor embed(const torch::Tensor& ids, int64_t begin = 0) const;
   // Loads block `layer`. Throws NumericalError for weights that are not finite.
   DecoderBlock load_block(int64_t layer) const;
   // Lets the operating system take back the mapped weights of block `layer`.
   void release_block(int64_t layer) const;
+  const Norm& final_norm() const { return final_norm_; }
   // Final norm: [..., hidden] -> [..., hidden], the input of the output head.
   torch::Tensor head_input(const torch::Tensor& hidden) const;
   // Final norm and output head: [..., hidden] -> [..., vocab]. The head is loaded at first use.
   torch::Tensor logits(const torch::Tensor& hidden) const;
+  // The same in two steps: the head's product, and the logits out of it, scaled and capped.
+  torch::Tensor head_output(const torch::Tensor& hidden) const;
+  torch::Tensor logits_of(const torch::Tensor& head_output) const;
   // Frees the output head, until logits() loads it again.
   void release_head() const { head_ = torch::Tensor(); }
 
@@ -102,6 +143,7 @@ class DecoderModel {
 
  private:
   Linear load_linear(const LinearInfo& info) const;
+  Norm load_norm(const std::string& name, int64_t size) const;
   torch::Tensor load_float(const std::string& name, const std::vector<int64_t>& shape) const;
 
   DecoderConfig config_;
@@ -109,7 +151,8 @@ class DecoderModel {
   std::optional<QuantizationConfig> quantization_;
   Engine engine_;
   torch::ScalarType dtype_;
-  torch::Tensor final_norm_;
+  Norm final_norm_;
+  torch::Tensor positions_;  // where they are learned, [position_offset + max_positions, hidden]
   mutable torch::Tensor head_;
 };
 

@@ -38,7 +38,8 @@ class DifferentiableDecoder {
   DecoderConfig config_;
   bool checkpoint_;
   std::vector<DecoderBlock> blocks_;
-  torch::Tensor embedding_, final_norm_, head_;
+  torch::Tensor embedding_, positions_, head_;
+  Norm final_norm_;
   std::vector<std::pair<std::string, torch::Tensor>> parameters_;
 };
 

@@ -1,0 +1,73 @@
+#include "curvq/kernels/linear.h"
+
+#include "curvq/kernels/gemm.h"
+#include "curvq/nn/decoder.h"
+#include "nn/forward_together.h"
+
+namespace curvq {
+namespace {
+
+// The product x W^T, known from before.
+struct KnownProduct : torch::autograd::Function<KnownProduct> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor&,
+                               const torch::Tensor& weight, const torch::Tensor& product) {
+    context->save_for_backward({weight});
+    return product.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0].matmul(context->get_saved_variables()[0]), torch::Tensor(),
+            torch::Tensor()};
+  }
+};
+
+}  // namespace
+
+torch::Tensor Linear::forward(const torch::Tensor& x) const {
+  if (product.defined()) {
+    const torch::Tensor y = KnownProduct::apply(x, weight, product);
+    return bias.defined() ? y + bias : y;
+  }
+  if (is_dense()) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
+  const torch::Tensor input = x.contiguous();
+  std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
+  const int64_t in = shape.back(), rows = input.numel() / in;
+  const int64_t out_features = prepacked ? prepacked->rows() : packed->rows();
+  shape.back() = out_features;
+  torch::Tensor out = torch::empty(shape, torch::kFloat32);
+  float* values = out.data_ptr<float>();
+  if (prepacked) {
+    LinearEnds ends;
+    if (bias.defined()) ends.bias = bias.data_ptr<float>();
+    linear(*prepacked, LinearInput(*prepacked, input.data_ptr<float>(), rows, in), values,
+           out_features, ends);
+    return out;
+  }
+  packed_gemm(*packed, input.data_ptr<float>(), rows, in, values, out_features, activations);
+  if (bias.defined()) out += bias;
+  return out;
+}
+
+std::vector<torch::Tensor> forward_together(const std::vector<Linear>& linears,
+                                            const torch::Tensor& x) {
+  constexpr int64_t kWorthStacking = 64;
+  std::vector<torch::Tensor> outputs, weights;
+  for (const Linear& linear : linears) {
+    if (linear.is_dense() && !linear.bias.defined() && !linear.product.defined())
+      weights.push_back(linear.weight);
+  }
+  if (linears.size() == 1 || weights.size() < linears.size() ||
+      x.numel() / x.size(-1) < kWorthStacking) {
+    for (const Linear& linear : linears) outputs.push_back(linear.forward(x));
+    return outputs;
+  }
+  const torch::Tensor all = torch::linear(x, torch::cat(weights, 0));
+  int64_t begin = 0;
+  for (const torch::Tensor& weight : weights) {
+    outputs.push_back(all.narrow(-1, begin, weight.size(0)));
+    begin += weight.size(0);
+  }
+  return outputs;
+}
+
+}  // namespace curvq
