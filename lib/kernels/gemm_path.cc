@@ -23,10 +23,14 @@ bool has_avx2() {
          __builtin_cpu_supports("f16c");
 }
 
+// Asked once: on virtual machines the instruction takes as long as a small product.
 bool has_avx_vnni() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kAvxVnni = 1u << 4;
-  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+  static const bool has = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned kAvxVnni = 1u << 4;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+  }();
+  return has;
 }
 
 bool has_avx512() {
@@ -39,13 +43,17 @@ bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vn
 
 // Best last.
 const std::array kPaths = {
-    GemmPath{"scalar", int16_tile_scalar, int8_tile_scalar, &panel_path_scalar, always},
+    GemmPath{"scalar", int16_tile_scalar, int8_tile_scalar, &panel_path_scalar,
+             attention_step_scalar, always},
 #if defined(__x86_64__)
-    GemmPath{"avx2", int16_tile_avx2, int8_tile_avx2, &panel_path_avx2, has_avx2},
-    GemmPath{"avx_vnni", int16_tile_avx2, int8_tile_avx2, &panel_path_avx_vnni, has_avx_vnni},
-    GemmPath{"avx512", int16_tile_avx512, int8_tile_avx2, &panel_path_avx512, has_avx512},
+    GemmPath{"avx2", int16_tile_avx2, int8_tile_avx2, &panel_path_avx2, attention_step_avx2,
+             has_avx2},
+    GemmPath{"avx_vnni", int16_tile_avx2, int8_tile_avx2, &panel_path_avx_vnni, attention_step_avx2,
+             has_avx_vnni},
+    GemmPath{"avx512", int16_tile_avx512, int8_tile_avx2, &panel_path_avx512, attention_step_avx2,
+             has_avx512},
     GemmPath{"avx512_vnni", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vnni,
-             has_avx512_vnni},
+             attention_step_avx2, has_avx512_vnni},
 #endif
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "curvq/formats/quantized_matrix.h"
+#include "kernels/attention_tile.h"
 #include "kernels/integer_tile.h"
 #include "kernels/panel.h"
 
@@ -14,6 +15,7 @@ struct GemmPath {
   Int16Tile* int16_tile;
   Int8Tile* int8_tile;
   const PanelPath* panels;
+  AttentionStep* attention_step;
   bool (*supported)();
 };
 
