@@ -17,8 +17,11 @@ void declare(Options& options) {
       .add_text("data", "FILE", "text (.txt, .jsonl) or token ids (.safetensors[:NAME])")
       .add_text("reference", "MODEL",
                 "the original model: adds the KL divergence from it and top-1 agreement")
-      .add_choice("engine", {"packed", "dequantized"},
-                  "run packed weights as they are, or as float32 matrices", "dequantized");
+      .add_choice(
+          "engine", {"packed", "packed-a15", "packed-a8", "dequantized"},
+          "run packed weights as they are (with the inputs of 4-bit layers rounded to integers "
+          "of 15 or 8 bits), or as float32 matrices",
+          "dequantized");
   add_window_options(options);
   options
       .add_list("fail-if", "'KEY>NUMBER'",
@@ -106,7 +109,7 @@ std::vector<Bound> parse_bounds(const Options& options) {
 int run(const Options& options, Output& output) {
   const std::vector<Bound> bounds = parse_bounds(options);
   const std::string path = options.positional("MODEL");
-  const Engine engine = options.text("engine") == "packed" ? Engine::kPacked : Engine::kDequantized;
+  const Engine engine = parse_engine(options.text("engine"));
   options.text("data");
   const DecoderModel model(path, engine);
   std::unique_ptr<DecoderModel> reference;

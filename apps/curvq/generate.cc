@@ -24,8 +24,11 @@ void declare(Options& options) {
                   "0: the most likely token each time; else sample at this temperature", 0, 1e6, 0)
       .add_number("top-p", "P", "sample among the most likely tokens of this mass", 0, 1, 1)
       .add_flag("ignore-eos", "go on behind an end-of-text token")
-      .add_choice("engine", {"packed", "dequantized"},
-                  "run packed weights as they are, or as float32 matrices", "packed")
+      .add_choice(
+          "engine", {"packed", "packed-a15", "packed-a8", "dequantized"},
+          "run packed weights as they are (with the inputs of 4-bit layers rounded to integers "
+          "of 15 or 8 bits), or as float32 matrices",
+          "packed")
       .add_seed()
       .add_threads()
       .add_device()
@@ -40,7 +43,7 @@ int run(const Options& options, Output& output) {
   generate_options.top_p = options.number("top-p");
   generate_options.seed = static_cast<uint64_t>(options.integer("seed"));
   generate_options.validate();
-  const Engine engine = options.text("engine") == "packed" ? Engine::kPacked : Engine::kDequantized;
+  const Engine engine = parse_engine(options.text("engine"));
   const auto model = std::make_shared<DecoderModel>(path, engine);
   const DecoderConfig& config = model->config();
   if (!options.flag("ignore-eos")) generate_options.stop_ids = config.eos_ids;

@@ -6,6 +6,7 @@
 #include "curvq/nn/decoder.h"
 #include "nn/forward_together.h"
 #include "nn/in_place.h"
+#include "nn/tiled_attention.h"
 
 namespace curvq {
 namespace {
@@ -139,13 +140,16 @@ torch::Tensor DecoderBlock::attention_heads(const torch::Tensor& normed,
     keys = cache->keys.narrow(1, 0, cache->length).unsqueeze(0);
     values = cache->values.narrow(1, 0, cache->length).unsqueeze(0);
   }
+  const bool narrow = window > 0 && begin + t > window;
+  if (!narrow && config.attention_softcap == 0 && config.attention_scale == 0 &&
+      internal::can_tile_attention(queries))
+    return internal::tiled_attention(queries, keys, values);
   const int64_t repeats = config.num_heads / config.num_kv_heads;
   if (repeats > 1) {
     keys = keys.repeat_interleave(repeats, 1);
     values = values.repeat_interleave(repeats, 1);
   }
   torch::optional<torch::Tensor> mask;
-  const bool narrow = window > 0 && begin + t > window;
   if (begin > 0 || narrow || config.attention_softcap > 0) {
     mask = torch::ones({t, begin + t}, torch::kBool).tril(begin);
     if (narrow) mask = mask->triu(begin - window + 1);

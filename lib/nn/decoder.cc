@@ -3,6 +3,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "nn/forward_together.h"
+#include "nn/packed_layers.h"
 
 namespace curvq {
 namespace {
@@ -24,9 +25,21 @@ torch::Tensor activate(torch::Tensor x, Activation activation) {
 
 torch::Tensor scaled(const torch::Tensor& x, double scale) { return scale == 1 ? x : x * scale; }
 
+// x + scale norm(linear(input)).
+torch::Tensor added(const torch::Tensor& x, const Linear& linear, const torch::Tensor& input,
+                    const Norm& norm, double scale) {
+  if (!norm.weight.defined() && scale == 1) return internal::forward_onto(linear, input, x);
+  return x + scaled(norm.forward(linear.forward(input)), scale);
+}
+
 }  // namespace
 
 torch::Tensor DecoderBlock::activated(const Mlp& mlp, const torch::Tensor& normed) const {
+  if (config.gated && config.activation == Activation::kSilu && mlp.gate_up.size() == 2 &&
+      internal::all_prepacked(mlp.gate_up)) {
+    const torch::Tensor gated = internal::swiglu_prepacked(mlp.gate_up[0], mlp.gate_up[1], normed);
+    if (gated.defined()) return gated;
+  }
   std::vector<torch::Tensor> outputs = forward_together(mlp.gate_up, normed);
   if (config.gated && outputs.size() == 1) outputs = outputs[0].chunk(2, -1);
   torch::Tensor out = activate(outputs[0], config.activation);
@@ -57,8 +70,13 @@ void DecoderBlock::advance(size_t group, BlockState& s, KeyValueCache* cache) co
   }
   torch::Tensor source = s.x;  // what the mlp reads
   if (group == 2) {
-    s.x = s.x + scaled(post_attention_norm.forward(o.forward(s.input)), config.residual_scale);
+    s.x = added(s.x, o, s.input, post_attention_norm, config.residual_scale);
     if (!config.parallel_residual) source = s.x;
+  }
+  if (group == num_groups() && !router.defined()) {
+    s.x = added(s.x, mlps[0].down, s.input, post_mlp_norm, config.residual_scale);
+    s.input = torch::Tensor();
+    return;
   }
   torch::Tensor normed, routes;
   if (group == 2 || router.defined()) normed = mlp_norm.forward(source);

@@ -67,13 +67,22 @@ std::optional<QuantizationConfig> read_quantization(const std::string& directory
 
 }  // namespace
 
+Engine parse_engine(const std::string& name) {
+  if (name == "packed") return Engine::kPacked;
+  if (name == "packed-a15") return Engine::kPackedA15;
+  if (name == "packed-a8") return Engine::kPackedA8;
+  if (name == "dequantized") return Engine::kDequantized;
+  throw UsageError("engine '" + name +
+                   "' is not one of packed, packed-a15, packed-a8, dequantized");
+}
+
 DecoderModel::DecoderModel(const std::string& directory, Engine engine, torch::ScalarType dtype)
     : config_(DecoderConfig::from_directory(directory)),
       checkpoint_(std::make_shared<Checkpoint>(directory)),
       quantization_(read_quantization(directory)),
       engine_(engine),
       dtype_(dtype) {
-  if (dtype_ != torch::kFloat32 && engine_ == Engine::kPacked)
+  if (dtype_ != torch::kFloat32 && engine_ != Engine::kDequantized)
     throw UsageError("packed layers compute in float32; dequantize them for float64");
   const auto scheme_of = [&](const std::string& name) {
     return quantization_ ? quantization_->scheme_of(name) : std::nullopt;
@@ -188,8 +197,11 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
                         shape_string({packed->rows(), packed->cols()}) + ", config.json makes it " +
                         shape_string({info.out_features, info.in_features}));
     }
-    if (engine_ == Engine::kPacked) {
+    if (engine_ != Engine::kDequantized) {
       linear.prepacked.emplace(*packed);
+      linear.activations = engine_ == Engine::kPackedA15  ? Activations::kInt16
+                           : engine_ == Engine::kPackedA8 ? Activations::kInt8
+                                                          : Activations::kFloat32;
     } else {
       linear.weight = torch::empty({info.out_features, info.in_features}, torch::kFloat32);
       dequantize(*packed, linear.weight.data_ptr<float>());

@@ -1,8 +1,7 @@
-#include "curvq/kernels/linear.h"
-
 #include "curvq/kernels/gemm.h"
 #include "curvq/nn/decoder.h"
 #include "nn/forward_together.h"
+#include "nn/packed_layers.h"
 
 namespace curvq {
 namespace {
@@ -29,27 +28,21 @@ torch::Tensor Linear::forward(const torch::Tensor& x) const {
     return bias.defined() ? y + bias : y;
   }
   if (is_dense()) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
+  if (prepacked) return internal::forward_prepacked({this}, x)[0];
   const torch::Tensor input = x.contiguous();
   std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
   const int64_t in = shape.back(), rows = input.numel() / in;
-  const int64_t out_features = prepacked ? prepacked->rows() : packed->rows();
-  shape.back() = out_features;
+  shape.back() = packed->rows();
   torch::Tensor out = torch::empty(shape, torch::kFloat32);
-  float* values = out.data_ptr<float>();
-  if (prepacked) {
-    LinearEnds ends;
-    if (bias.defined()) ends.bias = bias.data_ptr<float>();
-    linear(*prepacked, LinearInput(*prepacked, input.data_ptr<float>(), rows, in), values,
-           out_features, ends);
-    return out;
-  }
-  packed_gemm(*packed, input.data_ptr<float>(), rows, in, values, out_features, activations);
+  packed_gemm(*packed, input.data_ptr<float>(), rows, in, out.data_ptr<float>(), packed->rows(),
+              activations);
   if (bias.defined()) out += bias;
   return out;
 }
 
 std::vector<torch::Tensor> forward_together(const std::vector<Linear>& linears,
                                             const torch::Tensor& x) {
+  if (internal::all_prepacked(linears)) return internal::forward_prepacked(linears, x);
   constexpr int64_t kWorthStacking = 64;
   std::vector<torch::Tensor> outputs, weights;
   for (const Linear& linear : linears) {

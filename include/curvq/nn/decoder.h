@@ -26,8 +26,9 @@ struct Linear {
   torch::Tensor weight;                           // [out, in]; undefined when packed
   std::optional<PrepackedWeight> prepacked;       // set when packed, to run it
   std::shared_ptr<const QuantizedMatrix> packed;  // or with rounded inputs, to calibrate behind it
-  Activations activations = Activations::kFloat32;  // of `packed`, where it can
-  torch::Tensor bias;                               // [out] or undefined
+  // What inputs of either are rounded to, where it can (kInt16: to 15 bits for `prepacked`).
+  Activations activations = Activations::kFloat32;
+  torch::Tensor bias;  // [out] or undefined
   // x W^T, [..., out], where it is known already (W dense): forward() takes it from here, its
   // gradient in x being that of the product. Undefined otherwise.
   torch::Tensor product;
@@ -102,8 +103,11 @@ struct DecoderBlock {
   torch::Tensor shares(const torch::Tensor& normed) const;  // [n, t, experts], 0 if not chosen
 };
 
-// Whether packed layers run from their packed weights or are dequantized to float32 at load.
-enum class Engine { kPacked, kDequantized };
+// Whether packed layers run from their packed weights, with inputs as they are or, to weights of 4
+// bits, as integers of 15 or 8 bits (see InputRounding), or are dequantized to float32 at load.
+enum class Engine { kPacked, kDequantized, kPackedA15, kPackedA8 };
+// By name: packed, packed-a15, packed-a8, dequantized.
+Engine parse_engine(const std::string& name);
 
 class DecoderModel {
  public:
