@@ -80,28 +80,34 @@ void multiply_block(const PrepackedWeightParts& weight, const LinearInputParts& 
   const internal::ByteWeights bytes{scratch.bytes, scratch.scales, scratch.zeros, Scratch::kBytes,
                                     Scratch::kScales};
   const int64_t part_lines = integer ? internal::kBytePartLines : internal::kFloatPartLines;
-  const int64_t together =
-      fused ? block.panels : std::min(integer ? path.byte_panels : path.float_panels, block.panels);
-  for (int64_t segment = 0; segment < weight.segments();) {
-    const int64_t end = part_end(weight, segment, part_lines);
+  const int64_t together = fused ? (integer ? path.fused_byte_panels : path.fused_float_panels)
+                                 : (integer ? path.byte_panels : path.float_panels);
+  const auto multiply = [&](int64_t segment, int64_t end, int64_t panel) {
     const int64_t line = line_of(weight.panels, segment);
-    for (int64_t panel = 0; panel < block.panels; panel += together) {
-      const PanelPart part{&weight.panels, block.panel + panel,
-                           std::min(together, block.panels - panel), segment, end};
-      if (!fused) integer ? path.unpack_bytes(part, bytes) : path.unpack_floats(part, floats);
-      for (int64_t row = 0; row < block.rows; row += input.tile_rows) {
-        const internal::PanelOut out{sums + row * stride + panel * kPanelRows, stride, segment > 0};
-        if (integer) {
-          const internal::ByteTile tile = input.byte_tile(block.row + row, line, segment);
-          fused ? path.fused_bytes(part, tile, out) : path.multiply_bytes(part, tile, bytes, out);
-        } else {
-          const internal::FloatTile tile = input.float_tile(block.row + row, line);
-          fused ? path.fused_floats(part, tile, out)
-                : path.multiply_floats(part, tile, floats, out);
-        }
+    const PanelPart part{&weight.panels, block.panel + panel,
+                         std::min(together, block.panels - panel), segment, end};
+    if (!fused) integer ? path.unpack_bytes(part, bytes) : path.unpack_floats(part, floats);
+    for (int64_t row = 0; row < block.rows; row += input.tile_rows) {
+      const internal::PanelOut out{sums + row * stride + panel * kPanelRows, stride, segment > 0};
+      if (integer) {
+        const internal::ByteTile tile = input.byte_tile(block.row + row, line, segment);
+        fused ? path.fused_bytes(part, tile, out) : path.multiply_bytes(part, tile, bytes, out);
+      } else {
+        const internal::FloatTile tile = input.float_tile(block.row + row, line);
+        fused ? path.fused_floats(part, tile, out) : path.multiply_floats(part, tile, floats, out);
       }
     }
-    segment = end;
+  };
+  // Few rows read a few panels from end to end, as one stream from memory; of many, a part stays in
+  // the cache for all panels.
+  const int64_t group = fused ? together : block.panels;
+  for (int64_t first = 0; first < block.panels; first += group) {
+    const int64_t last = std::min(first + group, block.panels);
+    for (int64_t segment = 0; segment < weight.segments();) {
+      const int64_t end = part_end(weight, segment, part_lines);
+      for (int64_t panel = first; panel < last; panel += together) multiply(segment, end, panel);
+      segment = end;
+    }
   }
   if (input.rows_per_row() == 1) return;
   for (int64_t i = 0; i < block.rows / 2; ++i) {

@@ -87,7 +87,7 @@ struct ByteWeights {
 // unpacking in registers, for each tile anew, is faster.
 struct PanelPath {
   int64_t float_rows, byte_rows, fused_float_rows, fused_byte_rows;
-  int64_t float_panels, byte_panels;
+  int64_t float_panels, byte_panels, fused_float_panels, fused_byte_panels;
   void (*unpack_floats)(const PanelPart&, const FloatWeights&);
   void (*multiply_floats)(const PanelPart&, const FloatTile&, const FloatWeights&, const PanelOut&);
   void (*fused_floats)(const PanelPart&, const FloatTile&, const PanelOut&);  // 4 bits only

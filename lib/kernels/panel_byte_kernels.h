@@ -205,7 +205,7 @@ struct PanelByteKernels : PanelKernels<V> {
           part, tile, source, scales, zeros, kStride, out, out.out + p * kPanelRows);
       p += kPanels;
     };
-    constexpr int kPanels = kRows == 1 ? 2 : V::kBytePanels;
+    constexpr int kPanels = kRows == 1 ? Base::kFusedBytePanels : V::kBytePanels;
     while (p + kPanels <= part.count) multiply.template operator()<kPanels>();
     while (p < part.count) multiply.template operator()<1>();
   }
@@ -286,6 +286,8 @@ constexpr PanelPath panel_path_of() {
           .fused_byte_rows = 2 * V::kByteRows,
           .float_panels = V::kFloatPanels,
           .byte_panels = V::kBytePanels,
+          .fused_float_panels = K::kFusedFloatPanels,
+          .fused_byte_panels = K::kFusedBytePanels,
           .unpack_floats = K::unpack_floats_of,
           .multiply_floats = K::template float_tiles<V::kFloatRows>,
           .fused_floats = K::fused_floats,

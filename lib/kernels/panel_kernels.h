@@ -37,6 +37,8 @@ struct PanelKernels {
   static constexpr int kVectors = kPanelRows / V::kLanes;  // of a panel
   static constexpr int kBytes = 4 * V::kLanes;             // of a vector
   static constexpr int64_t kPrefetch = 2048;               // bytes ahead of a stream from memory
+  // With one row: eight float32 sums hide the latency of an addition.
+  static constexpr int kFusedFloatPanels = 8 / kVectors, kFusedBytePanels = 2;
 
   static int64_t first_group(const PanelPart& part) {
     return part.first_segment / part.panels->segments_per_group;
@@ -304,7 +306,7 @@ struct PanelKernels {
 
   template <PanelElement kElement, int kRows>
   static void fused_float_tiles(const PanelPart& part, const FloatTile& tile, const PanelOut& out) {
-    constexpr int kPanels = 8 / kVectors;  // eight sums hide the latency of an addition
+    constexpr int kPanels = kFusedFloatPanels;
     int64_t p = 0;
     for (; p + kPanels <= part.count; p += kPanels)
       fused_float_tile<kElement, kRows, kPanels>(part, p, tile.x, out);
