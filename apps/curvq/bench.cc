@@ -3,6 +3,7 @@
 
 #include "bench_curvature.h"
 #include "bench_factors.h"
+#include "bench_formats.h"
 #include "bench_gemm.h"
 #include "bench_gemm_gpu.h"
 #include "bench_rounds.h"
@@ -21,7 +22,9 @@ void declare(Options& options) {
           "WHAT",
           "hvp: a product with the Hessian beside a gradient and a forward pass; eigen, trace: the "
           "largest eigenvalue, the trace; factors: the K-FAC factors A of a model directory beside "
-          "its forward pass; gemm: products with packed weights beside the machine's limits")
+          "its forward pass; gemm: products with packed weights beside the machine's limits; "
+          "formats: rounding "
+          "matrices to every number format, and back")
       .add_optional_positional("MODEL",
                                "model directory or TorchScript .pt (default: the digits MLP)");
   declare_bench_gemm(options);
@@ -37,7 +40,8 @@ void declare(Options& options) {
       .add_example("bench hvp --threads 1")
       .add_example("bench factors SmolLM2-135M --data ids.safetensors --num-samples 32 --rounds 3")
       .add_example("bench gemm --threads 1 --shapes 1,4096,4096 --formats nvfp4,int4")
-      .add_example("bench gemm --model-gpu");
+      .add_example("bench gemm --model-gpu")
+      .add_example("bench formats --threads 1");
 }
 
 int run(const Options& options, Output& output) {
@@ -46,8 +50,10 @@ int run(const Options& options, Output& output) {
     return options.flag("model-gpu") ? bench_gemm_gpu(options, output)
                                      : run_bench_gemm(options, output);
   }
+  if (what == "formats") return bench_formats(options, output);
   if (what != "hvp" && what != "eigen" && what != "trace" && what != "factors")
-    throw UsageError("bench knows hvp, eigen, trace, factors and gemm, not '" + what + "'");
+    throw UsageError("bench knows hvp, eigen, trace, factors, gemm and formats, not '" + what +
+                     "'");
   at::set_num_threads(num_threads());
   if (what == "factors") return bench_factors(options, output);
   if (path.empty() && options.given("data"))

@@ -19,9 +19,16 @@ constexpr float clamped_magnitude(uint32_t bits, float max) {
 
 struct E2M1Codec {
   constexpr uint8_t code(float quotient) const {
-    const uint32_t bits = std::bit_cast<uint32_t>(quotient);
-    const uint32_t index = E2M1::encode(clamped_magnitude(bits, kE2M1Max));
-    return static_cast<uint8_t>(select(index == 0, 0, index | (bits >> 31 << 3)));
+    const int32_t bits = std::bit_cast<int32_t>(quotient);
+    constexpr int32_t kMax = std::bit_cast<int32_t>(kE2M1Max);
+    const int32_t magnitude = (bits & 0x7fffffff) < kMax ? bits & 0x7fffffff : kMax;
+    // From 1 on the exponent and one bit of mantissa, ties to even; 1 has index 2.
+    constexpr int32_t kHalf = (1 << 21) - 1, kZero = std::bit_cast<int32_t>(0.5f);
+    const int32_t normal = (magnitude + (magnitude >> 22 & 1) + (kHalf - kZero)) >> 22;
+    // Below, 0 up to .25, 1 up to .75.
+    const int32_t some = magnitude > std::bit_cast<int32_t>(0.25f);
+    const int32_t below = some + (magnitude >= std::bit_cast<int32_t>(0.75f));
+    return static_cast<uint8_t>((normal > below ? normal : below) | (bits >> 28 & 8 & -some));
   }
   constexpr float value(uint32_t code) const {
     return std::bit_cast<float>(std::bit_cast<uint32_t>(E2M1::decode(code & 7)) |

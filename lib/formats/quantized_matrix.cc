@@ -1,11 +1,13 @@
 #include "curvq/formats/quantized_matrix.h"
 
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "formats/codec.h"
 #include "formats/row_loop.h"
 #include "formats/rules/rule.h"
+#include "formats/scale_grid.h"
 #include "formats/simd_clones.h"
 
 namespace curvq {
@@ -48,23 +50,18 @@ void quantize_row(const float* weight, int64_t r, QuantizedMatrix& matrix) {
   const ScaleGrid& grid = matrix.grid;
   const Scheme& scheme = grid.scheme;
   const int64_t cols = grid.cols;
-  const int64_t group_size = scheme.group_size == 0 ? cols : scheme.group_size;
-  const internal::Rule& rule = internal::rule_of(scheme.rule);
-  std::vector<float> quotients(cols);
-  for (int64_t g = 0; g < grid.groups; ++g) {
-    rule.quotients(grid, r, g, weight + g * group_size, group_size,
-                   quotients.data() + g * group_size);
-  }
+  const auto quotients = std::make_unique_for_overwrite<float[]>(cols);
+  internal::rule_of(scheme.rule).row_quotients(grid, r, weight, quotients.get());
   uint8_t* row_codes = matrix.codes.data() + r * matrix.row_bytes;
-  if (scheme.element == ElementType::kE4M3) return code_e4m3(quotients.data(), cols, row_codes);
-  if (scheme.bits == 8) return code_int8(quotients.data(), cols, row_codes);
-  std::vector<uint8_t> codes(cols);
+  if (scheme.element == ElementType::kE4M3) return code_e4m3(quotients.get(), cols, row_codes);
+  if (scheme.bits == 8) return code_int8(quotients.get(), cols, row_codes);
+  const auto codes = std::make_unique_for_overwrite<uint8_t[]>(cols);
   if (scheme.element == ElementType::kE2M1) {
-    code_e2m1(quotients.data(), cols, codes.data());
+    code_e2m1(quotients.get(), cols, codes.get());
   } else {
-    code_int4(quotients.data(), cols, codes.data());
+    code_int4(quotients.get(), cols, codes.get());
   }
-  pack_nibbles(codes.data(), cols, row_codes);
+  pack_nibbles(codes.get(), cols, row_codes);
 }
 
 }  // namespace
@@ -93,7 +90,10 @@ void QuantizedMatrix::set_code(int64_t row, int64_t col, uint8_t code) {
 
 QuantizedMatrix quantize_rtn(const float* weight, int64_t rows, int64_t cols, const Scheme& scheme,
                              float tensor_amax) {
-  return quantize_rtn(weight, make_scale_grid(weight, rows, cols, scheme, tensor_amax));
+  QuantizedMatrix matrix(internal::empty_grid(rows, cols, scheme));
+  internal::fill_grid(weight, tensor_amax, matrix.grid,
+                      [&](int64_t r) { quantize_row(weight + r * cols, r, matrix); });
+  return matrix;
 }
 
 QuantizedMatrix quantize_rtn(const float* weight, ScaleGrid grid) {

@@ -1,3 +1,5 @@
+#include "formats/scale_grid.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -6,8 +8,10 @@
 #include "curvq/core/log.h"
 #include "curvq/formats/minifloat.h"
 #include "curvq/formats/quantized_matrix.h"
+#include "formats/codec.h"
 #include "formats/row_loop.h"
 #include "formats/rules/rule.h"
+#include "formats/simd_clones.h"
 
 namespace curvq {
 namespace {
@@ -16,18 +20,11 @@ constexpr ScaleRule kScaleRules[] = {ScaleRule::kCurvq,    ScaleRule::kCompresse
                                      ScaleRule::kModelOpt, ScaleRule::kTorchAo,
                                      ScaleRule::kLlamaCpp, ScaleRule::kFourOverSix};
 
-void check_finite(const float* weight, int64_t rows, int64_t cols) {
-  std::vector<float> row_amax(rows);
-  internal::for_each_row(rows, cols,
-                         [&](int64_t r) { row_amax[r] = max_abs(weight + r * cols, cols); });
-  for (int64_t r = 0; r < rows; ++r) {
-    if (std::isfinite(row_amax[r])) continue;
-    const float* row = weight + r * cols;
-    const float* bad = std::find_if(row, row + cols, [](float w) { return !std::isfinite(w); });
-    throw NumericalError(format(
-        "weight is %g at row %ld, column %ld; only finite weights can be quantized, check the file",
-        static_cast<double>(*bad), long{r}, static_cast<long>(bad - row)));
-  }
+[[noreturn]] void throw_not_finite(const float* row, int64_t r, int64_t cols) {
+  const float* bad = std::find_if(row, row + cols, [](float w) { return !std::isfinite(w); });
+  throw NumericalError(format(
+      "weight is %g at row %ld, column %ld; only finite weights can be quantized, check the file",
+      static_cast<double>(*bad), long{r}, static_cast<long>(bad - row)));
 }
 
 void check_rule(const Scheme& scheme) {
@@ -54,36 +51,38 @@ void check_scales(const ScaleGrid& grid) {
   }
 }
 
+CURVQ_SIMD_CLONES void decode_scales(const uint8_t* __restrict codes, int64_t count, float divisor,
+                                     float* __restrict scales) {
+  for (int64_t i = 0; i < count; ++i) scales[i] = internal::E4M3Codec{}.value(codes[i]) / divisor;
+}
+
 void fill_row(const float* row, int64_t r, ScaleGrid& grid) {
   const Scheme& scheme = grid.scheme;
   const internal::Rule& rule = internal::rule_of(scheme.rule);
   const int64_t group_size = scheme.group_size == 0 ? grid.cols : scheme.group_size;
+  float* scales = grid.scales.data() + r * grid.groups;
+  uint8_t* codes = grid.scale_codes.data() + r * grid.groups;
+  if (scheme.scale_type == ScaleType::kE4M3) {
+    rule.nvfp4_scale_codes(grid, row, codes);
+    return decode_scales(codes, grid.groups, grid.global_divisor, scales);
+  }
   for (int64_t g = 0; g < grid.groups; ++g) {
     const float* group = row + g * group_size;
-    const int64_t i = r * grid.groups + g;
-    switch (scheme.scale_type) {
-      case ScaleType::kE4M3:
-        grid.scale_codes[i] = rule.nvfp4_scale_code(grid, group);
-        grid.scales[i] = e4m3_to_f32(grid.scale_codes[i]) / grid.global_divisor;
-        break;
-      case ScaleType::kE8M0:
-        grid.scale_codes[i] = rule.mxfp4_scale_code(scheme, group);
-        grid.scales[i] = e8m0_to_f32(grid.scale_codes[i]);
-        break;
-      case ScaleType::kFloat: {
-        const internal::AffineScale affine = rule.affine_scale(scheme, group, group_size);
-        grid.scales[i] = affine.scale;
-        if (!scheme.symmetric) grid.zero_points[i] = static_cast<int8_t>(affine.zero_point);
-        break;
-      }
+    if (scheme.scale_type == ScaleType::kE8M0) {
+      codes[g] = rule.mxfp4_scale_code(scheme, group);
+      scales[g] = e8m0_to_f32(codes[g]);
+      continue;
     }
+    const internal::AffineScale affine = rule.affine_scale(scheme, group, group_size);
+    scales[g] = affine.scale;
+    if (!scheme.symmetric)
+      grid.zero_points[r * grid.groups + g] = static_cast<int8_t>(affine.zero_point);
   }
 }
 
 }  // namespace
 
-ScaleGrid make_scale_grid(const float* weight, int64_t rows, int64_t cols, const Scheme& scheme,
-                          float tensor_amax) {
+ScaleGrid internal::empty_grid(int64_t rows, int64_t cols, const Scheme& scheme) {
   if (rows < 0 || cols < 0) {
     throw UsageError(format("weight of %ld rows and %ld columns; sizes cannot be negative",
                             long{rows}, long{cols}));
@@ -95,22 +94,45 @@ ScaleGrid make_scale_grid(const float* weight, int64_t rows, int64_t cols, const
   grid.rows = rows;
   grid.cols = cols;
   grid.groups = scheme.num_groups(cols);
-  check_finite(weight, rows, cols);
-  if (scheme.scale_type == ScaleType::kE4M3) {
-    if (!std::isfinite(tensor_amax) || tensor_amax < 0) {
-      throw NumericalError(
-          format("largest magnitude %g of the tensor; it must be finite and not "
-                 "negative, check the layers that share the scale",
-                 static_cast<double>(tensor_amax)));
-    }
-    grid.tensor_amax = tensor_amax;
-    grid.global_divisor = internal::rule_of(scheme.rule).nvfp4_divisor(scheme, tensor_amax);
-  }
   grid.scales.resize(rows * grid.groups);
   if (scheme.scale_type != ScaleType::kFloat) grid.scale_codes.resize(rows * grid.groups);
   if (!scheme.symmetric) grid.zero_points.resize(rows * grid.groups);
-  internal::for_each_row(rows, cols, [&](int64_t r) { fill_row(weight + r * cols, r, grid); });
+  return grid;
+}
+
+void internal::fill_grid(const float* weight, float tensor_amax, ScaleGrid& grid,
+                         const std::function<void(int64_t)>& done) {
+  const int64_t rows = grid.rows, cols = grid.cols;
+  const bool coded = grid.scheme.scale_type == ScaleType::kE4M3;
+  const bool usable = !coded || (std::isfinite(tensor_amax) && tensor_amax >= 0);
+  if (coded && usable) {
+    grid.tensor_amax = tensor_amax;
+    grid.global_divisor = rule_of(grid.scheme.rule).nvfp4_divisor(grid.scheme, tensor_amax);
+  }
+  std::vector<char> finite(rows);
+  for_each_row(rows, cols, [&](int64_t r) {
+    const float* row = weight + r * cols;
+    finite[r] = std::isfinite(max_abs(row, cols));
+    if (!finite[r] || !usable) return;
+    fill_row(row, r, grid);
+    if (done) done(r);
+  });
+  for (int64_t r = 0; r < rows; ++r) {
+    if (!finite[r]) throw_not_finite(weight + r * cols, r, cols);
+  }
+  if (!usable) {
+    throw NumericalError(
+        format("largest magnitude %g of the tensor; it must be finite and not "
+               "negative, check the layers that share the scale",
+               static_cast<double>(tensor_amax)));
+  }
   check_scales(grid);
+}
+
+ScaleGrid make_scale_grid(const float* weight, int64_t rows, int64_t cols, const Scheme& scheme,
+                          float tensor_amax) {
+  ScaleGrid grid = internal::empty_grid(rows, cols, scheme);
+  internal::fill_grid(weight, tensor_amax, grid, nullptr);
   return grid;
 }
 

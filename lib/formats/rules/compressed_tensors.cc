@@ -66,6 +66,13 @@ class CompressedTensorsRule : public Rule {
     const float zero_point = static_cast<float>(grid.zero_point(row, group));
     for (int64_t i = 0; i < size; ++i) out[i] = round_to_dtype(out[i] + zero_point, dtype);
   }
+
+  void row_quotients(const ScaleGrid& grid, int64_t row, const float* weight,
+                     float* out) const override {
+    if (grid.scheme.source_dtype == DType::kF32 || grid.scheme.scale_type == ScaleType::kE4M3)
+      return divide_row(grid, row, weight, out);
+    Rule::row_quotients(grid, row, weight, out);
+  }
 };
 
 }  // namespace

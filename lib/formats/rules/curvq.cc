@@ -5,10 +5,14 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "curvq/formats/minifloat.h"
+#include "formats/codec.h"
+#include "formats/group_loops.h"
 #include "formats/range.h"
 #include "formats/rules/rule.h"
+#include "formats/simd_clones.h"
 
 namespace curvq::internal {
 namespace {
@@ -32,6 +36,15 @@ float positive(float scale, bool zeros, DType dtype) {
   return zeros ? epsilon(dtype) : smallest_positive(dtype);
 }
 
+CURVQ_SIMD_CLONES void block_scale_codes(float divisor, const float* __restrict amax, int64_t count,
+                                         uint8_t* __restrict codes) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t code = E4M3Codec{}.code(divisor * amax[i] / kE2M1Max);
+    const bool zeros = std::bit_cast<uint32_t>(amax[i]) == 0;
+    codes[i] = static_cast<uint8_t>(select(zeros, kZeroBlockCode, code | (code == 0)));
+  }
+}
+
 class CurvqRule : public Rule {
  public:
   bool supports(const Scheme&) const override { return true; }
@@ -42,9 +55,16 @@ class CurvqRule : public Rule {
   }
 
   uint8_t nvfp4_scale_code(const ScaleGrid& grid, const float* block) const override {
+    uint8_t code = 0;
     const float amax = max_abs(block, 16);
-    if (amax == 0) return kZeroBlockCode;
-    return std::max<uint8_t>(f32_to_e4m3(grid.global_divisor * amax / kE2M1Max), 1);
+    block_scale_codes(grid.global_divisor, &amax, 1, &code);
+    return code;
+  }
+
+  void nvfp4_scale_codes(const ScaleGrid& grid, const float* row, uint8_t* codes) const override {
+    const auto amax = std::make_unique_for_overwrite<float[]>(grid.groups);
+    group_magnitudes(row, grid.groups, 16, amax.get());
+    block_scale_codes(grid.global_divisor, amax.get(), grid.groups, codes);
   }
 
   uint8_t mxfp4_scale_code(const Scheme& scheme, const float* group) const override {
@@ -71,6 +91,11 @@ class CurvqRule : public Rule {
     const float zero_point = std::nearbyint(std::clamp(low - range.min / scale, low, high));
     return {std::min(scale, largest_scale(std::max(zero_point - low, high - zero_point))),
             static_cast<int>(zero_point)};
+  }
+
+  void row_quotients(const ScaleGrid& grid, int64_t row, const float* weight,
+                     float* out) const override {
+    divide_row(grid, row, weight, out);
   }
 };
 

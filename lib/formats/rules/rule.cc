@@ -7,15 +7,11 @@
 #include <string>
 
 #include "curvq/core/error.h"
+#include "formats/group_loops.h"
 #include "formats/simd_clones.h"
 
 namespace curvq::internal {
 namespace {
-
-CURVQ_SIMD_CLONES void divide(const float* __restrict weight, float scale, int64_t count,
-                              float* __restrict out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = weight[i] / scale;
-}
 
 CURVQ_SIMD_CLONES void divide_and_add(const float* __restrict weight, float scale, float zero_point,
                                       int64_t count, float* __restrict out) {
@@ -35,6 +31,10 @@ uint8_t Rule::nvfp4_scale_code(const ScaleGrid& grid, const float*) const {
   throw_unsupported(grid.scheme);
 }
 
+void Rule::nvfp4_scale_codes(const ScaleGrid& grid, const float* row, uint8_t* codes) const {
+  for (int64_t g = 0; g < grid.groups; ++g) codes[g] = nvfp4_scale_code(grid, row + 16 * g);
+}
+
 uint8_t Rule::mxfp4_scale_code(const Scheme& scheme, const float*) const {
   throw_unsupported(scheme);
 }
@@ -46,10 +46,24 @@ AffineScale Rule::affine_scale(const Scheme& scheme, const float*, int64_t) cons
 void Rule::quotients(const ScaleGrid& grid, int64_t row, int64_t group, const float* weight,
                      int64_t size, float* out) const {
   const float scale = grid.scale(row, group);
-  if (grid.scheme.symmetric) {
-    divide(weight, scale, size, out);
-  } else {
-    divide_and_add(weight, scale, static_cast<float>(grid.zero_point(row, group)), size, out);
+  if (grid.scheme.symmetric) return divide_groups(weight, &scale, 1, size, out);
+  divide_and_add(weight, scale, static_cast<float>(grid.zero_point(row, group)), size, out);
+}
+
+void Rule::row_quotients(const ScaleGrid& grid, int64_t row, const float* weight,
+                         float* out) const {
+  const int64_t size = grid.scheme.group_size == 0 ? grid.cols : grid.scheme.group_size;
+  for (int64_t g = 0; g < grid.groups; ++g)
+    quotients(grid, row, g, weight + g * size, size, out + g * size);
+}
+
+void Rule::divide_row(const ScaleGrid& grid, int64_t row, const float* weight, float* out) {
+  const int64_t size = grid.scheme.group_size == 0 ? grid.cols : grid.scheme.group_size;
+  const float* scales = grid.scales.data() + row * grid.groups;
+  if (grid.scheme.symmetric) return divide_groups(weight, scales, grid.groups, size, out);
+  for (int64_t g = 0; g < grid.groups; ++g) {
+    divide_and_add(weight + g * size, scales[g], static_cast<float>(grid.zero_point(row, g)), size,
+                   out + g * size);
   }
 }
 

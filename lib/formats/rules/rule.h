@@ -25,6 +25,8 @@ class Rule {
   // NVFP4: E4M3 code of the scale of 16 weights; never 0, never NaN. Only the grid's scheme,
   // tensor_amax and global_divisor are set.
   virtual uint8_t nvfp4_scale_code(const ScaleGrid& grid, const float* block) const;
+  // Those of a row's blocks; one by one unless a rule is faster.
+  virtual void nvfp4_scale_codes(const ScaleGrid& grid, const float* row, uint8_t* codes) const;
   // MXFP4: E8M0 code of the scale of 32 weights; never NaN.
   virtual uint8_t mxfp4_scale_code(const Scheme& scheme, const float* group) const;
   // Integers and E4M3.
@@ -34,6 +36,13 @@ class Rule {
   // element (ties to even) is taken of. By default weight / scale + zero point.
   virtual void quotients(const ScaleGrid& grid, int64_t row, int64_t group, const float* weight,
                          int64_t size, float* out) const;
+  // Those of a whole row; group by group unless a rule is faster.
+  virtual void row_quotients(const ScaleGrid& grid, int64_t row, const float* weight,
+                             float* out) const;
+
+ protected:
+  // weight / scale + zero point of a whole row.
+  static void divide_row(const ScaleGrid& grid, int64_t row, const float* weight, float* out);
 };
 
 const Rule& rule_of(ScaleRule rule);
