@@ -15,12 +15,12 @@ constexpr char kQwen2[] =
 
 const std::vector<PreTokenizer>& pre_tokenizers() {
   static const std::vector<PreTokenizer> known = {
-      {"gpt-2", {}, false, true, false, false},
-      {"default", {}, false, true, false, false},
-      {"smollm", {}, true, true, false, false},
-      {"llama-bpe", {kLlama3}, false, false, true, false},
-      {"llama3", {kLlama3}, false, false, true, false},
-      {"qwen2", {kQwen2}, false, false, false, true},
+      {"gpt-2", nullptr, false, true, false, false},
+      {"default", nullptr, false, true, false, false},
+      {"smollm", nullptr, true, true, false, false},
+      {"llama-bpe", kLlama3, false, false, true, false},
+      {"llama3", kLlama3, false, false, true, false},
+      {"qwen2", kQwen2, false, false, false, true},
   };
   return known;
 }
@@ -45,9 +45,9 @@ OrderedJson byte_level(bool add_prefix_space, bool use_regex) {
 OrderedJson pre_tokenizer_json(const PreTokenizer& pre) {
   OrderedJson parts = OrderedJson::array();
   if (pre.digits) parts.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  for (const char* pattern : pre.patterns) {
+  if (pre.pattern != nullptr) {
     parts.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", pattern}}},
+                     {"pattern", {{"Regex", pre.pattern}}},
                      {"behavior", "Isolated"},
                      {"invert", false}});
   }

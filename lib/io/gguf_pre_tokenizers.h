@@ -18,11 +18,11 @@ enum TokenType {
   kByte = 6
 };
 
-// How text is cut before merges, by tokenizer.ggml.pre: expressions to isolate, then the byte
-// level, which has an expression of its own in some.
+// How text is cut before merges, by tokenizer.ggml.pre: an expression to isolate (may be null),
+// then the byte level, which has an expression of its own in some.
 struct PreTokenizer {
   const char* name;
-  std::vector<const char*> patterns;
+  const char* pattern;
   bool digits;         // one by one
   bool byte_pattern;   // the byte level cuts by GPT-2's expression
   bool ignore_merges;  // a word that is a token is taken whole
