@@ -111,7 +111,8 @@ TEST_F(Config, WhatAFamilyCannotHaveIsSaid) {
   EXPECT_THAT(error(with("opt", "word_embed_proj_dim", 32)), HasSubstr("word_embed_proj_dim"));
   EXPECT_THAT(error(with("gpt2", "scale_attn_by_inverse_layer_idx", true)),
               HasSubstr("scale_attn_by_inverse_layer_idx is true"));
-  EXPECT_THAT(error(with("phi3", "partial_rotary_factor", 0.4)), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(error(with("phi3", "partial_rotary_factor", 0.4)),
+              HasSubstr("partial_rotary_factor"));
   EXPECT_THAT(error(with("mistral", "sliding_window", -4)), HasSubstr("sliding_window is -4"));
   EXPECT_THAT(error(with("gemma2", "layer_types", {"full_attention"})), HasSubstr("layer_types"));
   EXPECT_THAT(error(with("gemma2", "layer_types", Json(5, "chunked_attention"))),
