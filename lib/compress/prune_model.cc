@@ -36,7 +36,13 @@ class ModelPruner {
       throw UsageError((options.prune.sweeps > 0 ? "a sweep" : method_name(options.prune.method)) +
                        " needs calibration data; give it with --calibration");
     }
-    if (!options.stats.empty()) stats_ = std::make_unique<SafetensorsFile>(options.stats);
+    if (!options.stats.empty()) {
+      if (model_.config().transposed_weights)
+        throw UnsupportedError(directory + ": statistics of weights that " +
+                               model_.config().family +
+                               " stores transposed are not handled; use --calibration");
+      stats_ = std::make_unique<SafetensorsFile>(options.stats);
+    }
     plan();
     report_.predicted_peak_bytes = predicted_peak();
     std::vector<LayerShape> layers;
@@ -250,16 +256,18 @@ class ModelPruner {
     if (!sparsity_.empty()) options.pattern.sparsity = sparsity_.at(shape.name);
     PrunedLayer result;
     const PrunedMatrix matrix = prune_layer(problem, options, shape.dtype, result);
-    TensorData stored{{shape.name + ".weight", shape.dtype, {shape.rows, shape.cols}}, {}};
+    linear.weight = torch::tensor(matrix.weight).view({shape.rows, shape.cols});
+    const bool transposed = model_.config().transposed_weights;
+    const torch::Tensor values = transposed ? linear.weight.t().contiguous() : linear.weight;
+    TensorData stored{{shape.name + ".weight", shape.dtype, values.sizes().vec()}, {}};
     stored.data.resize(stored.num_bytes());
-    convert_from_f32(shape.dtype, matrix.weight.data(), matrix.weight.size(), stored.data.data());
+    convert_from_f32(shape.dtype, values.data_ptr<float>(), values.numel(), stored.data.data());
     weights.write(stored);
     masks.write({shape.name, shape.rows, shape.cols}, matrix.mask);
     if (state_) {
       state_->add(
           {shape.name, {std::move(stored)}, matrix.mask, internal::pruned_layer_json(result)});
     }
-    linear.weight = torch::tensor(matrix.weight).view({shape.rows, shape.cols});
     report(std::move(result), matrix.mask);
   }
 

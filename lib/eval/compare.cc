@@ -9,6 +9,7 @@
 #include "curvq/core/parallel.h"
 #include "curvq/core/progress.h"
 #include "curvq/eval/stored_tensors.h"
+#include "curvq/nn/decoder_config.h"
 
 namespace curvq {
 namespace {
@@ -94,6 +95,29 @@ Sums compare_values(const StoredTensors& tensors_a, const StoredTensor& a,
   return total;
 }
 
+// Of layers that one checkpoint stores transposed.
+Sums compare_transposed(const StoredTensors& tensors_a, const StoredTensor& a,
+                        const StoredTensors& tensors_b, const StoredTensor& b) {
+  const int64_t count = a.num_elements(), rows = a.shape[0], cols = a.shape[1];
+  std::vector<float> x(count), y(count), turned(count);
+  StoredTensors::Reader(tensors_a, a).read(0, count, x.data());
+  StoredTensors::Reader(tensors_b, b).read(0, count, y.data());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) turned[r * cols + c] = y[c * rows + r];
+  }
+  return sums_of(x.data(), turned.data(), count);
+}
+
+// Whether the family stores layers as [in, out], unless they are quantized.
+bool stores_transposed(const StoredTensors& tensors) {
+  if (tensors.config().is_null()) return false;
+  try {
+    return DecoderConfig::from_directory(tensors.checkpoint().path()).transposed_weights;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void require_readable(const StoredTensors& tensors) {
   if (!tensors.unread_quantization().empty()) throw UnsupportedError(tensors.unread_quantization());
 }
@@ -105,6 +129,7 @@ Comparison compare_checkpoints(const std::string& path_a, const std::string& pat
   require_readable(tensors_a);
   require_readable(tensors_b);
 
+  const bool any_transposed = stores_transposed(tensors_a) && stores_transposed(tensors_b);
   Comparison comparison;
   Sums total, quantized;
   Progress progress("comparing", static_cast<int64_t>(tensors_a.tensors().size()));
@@ -115,11 +140,16 @@ Comparison compare_checkpoints(const std::string& path_a, const std::string& pat
       comparison.only_in_a.push_back(a.name);
       continue;
     }
-    if (a.shape != b->shape) {
+    const bool transposed =
+        any_transposed && a.shape.size() == 2 && a.scheme.has_value() != b->scheme.has_value();
+    std::vector<int64_t> shape_b = b->shape;
+    if (transposed) std::reverse(shape_b.begin(), shape_b.end());
+    if (a.shape != shape_b) {
       comparison.shape_mismatches.push_back({a.name, a.shape, b->shape});
       continue;
     }
-    const Sums sums = compare_values(tensors_a, a, tensors_b, *b);
+    const auto compare = transposed ? compare_transposed : compare_values;
+    const Sums sums = compare(tensors_a, a, tensors_b, *b);
     TensorComparison result;
     result.name = a.name;
     result.shape = a.shape;

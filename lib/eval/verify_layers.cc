@@ -117,7 +117,8 @@ void check_plain_tensor(Context* context, const TensorInfo& wanted) {
   context->accounted.insert(wanted.name);
   const TensorView* tensor = context->find(wanted.name);
   const std::string layer = wanted.name.substr(0, wanted.name.rfind('.'));
-  const bool packed = context->find(layer + ".weight_packed") != nullptr;
+  const bool packed =
+      wanted.name.ends_with(".weight") && context->find(layer + ".weight_packed") != nullptr;
   const bool coded = tensor && (tensor->dtype == DType::kF8E4M3 || tensor->dtype == DType::kI8);
   if (packed || coded) {
     for (const char* part : kParts) context->accounted.insert(layer + part);

@@ -103,6 +103,16 @@ void check_blocks(const io::ModelLayers& source, const ConvertOptions& options) 
   }
 }
 
+// gpt2 stores plain weights [in, out], quantized ones as everybody does.
+void check_orientation(const io::ModelLayers& source, const std::string& model) {
+  const std::string origin = model_file_origin(model, "config.json");
+  if (source.layers().empty() || json_string(source.config(), "model_type", "", origin) != "gpt2")
+    return;
+  throw UnsupportedError(origin +
+                         ": decoded layers of gpt2 would have to be transposed, which is "
+                         "not handled");
+}
+
 void check_options(const std::string& model, const ConvertOptions& options) {
   if (options.out.empty()) throw UsageError("a conversion needs an output");
   if (options.dtype && *options.dtype != DType::kF32 && *options.dtype != DType::kF16 &&
@@ -142,6 +152,7 @@ ConvertReport convert_model(const std::string& model, const ConvertOptions& opti
   const io::ModelLayers source(model);
   const bool decode = options.layout == Layout::kPlain;
   if (!decode) check_blocks(source, options);
+  if (decode) check_orientation(source, model);
   const std::unique_ptr<io::ConvertTarget> target = options.layout == Layout::kGguf
                                                         ? io::gguf_target(source, model)
                                                         : io::directory_target(model, options);
