@@ -1,5 +1,7 @@
 #include "curvq/compress/quantize.h"
 
+#include <filesystem>
+
 #include "commands.h"
 #include "curvq/compress/plan.h"
 #include "curvq/core/error.h"
@@ -7,6 +9,7 @@
 #include "curvq/curvature/layer_curvature.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/io/checkpoint.h"
+#include "curvq/io/model_files.h"
 #include "curvq/nn/decoder_config.h"
 #include "data.h"
 #include "quantize_guard.h"
@@ -115,9 +118,12 @@ QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
                                                        : OnIndivisible::kError;
   out.max_shard_bytes = options.bytes("max-shard-size");
   if (options.has("max-memory")) out.max_memory_bytes = options.bytes("max-memory");
-  if (bare && options.has("state"))
-    throw UsageError(options.where("state") + " needs a model directory, to go by its blocks");
   return out;
+}
+
+bool has_known_family(const std::string& model) {
+  const std::string origin = model_file_origin(model, "config.json");
+  return is_known_family(json_string(read_model_config(model), "model_type", "", origin));
 }
 
 bool guarded(const Options& options, const QuantizeOptions& quantize_options,
@@ -132,6 +138,12 @@ int run(const Options& options, Output& output) {
   const bool bare = is_bare_safetensors(model);
   const std::string stats = options.has("stats") ? options.text("stats") : "";
   QuantizeOptions quantize_options = read_options(options, bare, !bare && !stats.empty());
+  const bool by_tensors =
+      bare || (quantize_options.method == Method::kRtn && !quantize_options.prune &&
+               std::filesystem::is_directory(model) && !has_known_family(model));
+  if (by_tensors && options.has("state"))
+    throw UsageError(options.where("state") +
+                     " needs a model of a known family, to go by its blocks");
   std::optional<TokenWindows> windows;
   if (bare) {
     for (const char* name : {"token-weights", "gradient-share", "held-out", "guard",
@@ -152,10 +164,12 @@ int run(const Options& options, Output& output) {
                            "model's activations");
       }
     }
-    const DecoderConfig config = DecoderConfig::from_directory(model);
-    if (options.has("calibration")) {
-      windows =
-          load_windows(options, "calibration", model, config.max_positions, config.vocab_size);
+    if (!by_tensors || options.has("calibration")) {
+      const DecoderConfig config = DecoderConfig::from_directory(model);
+      if (options.has("calibration")) {
+        windows =
+            load_windows(options, "calibration", model, config.max_positions, config.vocab_size);
+      }
     }
   }
   output.inputs()["model"] = {{"path", model}, {"hash", Checkpoint(model).content_hash()}};
@@ -183,7 +197,7 @@ int run(const Options& options, Output& output) {
           return dump_json(output.document());
         },
         guard);
-  } else if (bare) {
+  } else if (by_tensors) {
     report = quantize_tensors(model, stats, quantize_options, write_report);
   } else {
     report =
