@@ -4,7 +4,7 @@
         [--calibration FILE:NAME] [--evaluation FILE:NAME] [--num-samples N]
         [--schemes NAME,...] [--keep DIR]
 
-For each scheme and method: `curvq quantize`, `curvq eval`, then the same checkpoint in
+For each scheme and method, and then for small models of many families: `curvq quantize`, `curvq eval`, then the same checkpoint in
 transformers with compressed-tensors, see client_check.py. Prints a line a case and how many
 passed; exit status 1 if one failed.
 """
@@ -51,6 +51,12 @@ SCHEMES = {
 }
 PLAN = ["--bits", "5.5", "--on-indivisible", "keep", "--guard", "none"]
 METHODS = ("rtn", "gptq")
+# Not gpt2, whose Conv1D compressed-tensors does not know, nor experts, which transformers keeps in
+# one tensor.
+FAMILIES = TOP / "tests/data/families"
+CLIENT_FAMILIES = (
+    "mistral qwen2 qwen3 olmo2 granite phi3 gemma gemma2 gemma3_text opt gpt_neox"
+).split()
 CLIENTS = (("dequantize", "float32"), ("dequantize", "bfloat16"), ("lazy", "bfloat16"))
 # transformers 5.24 dequantizes at load by the first config group's scheme, whatever the layer's is.
 MIXED_CLIENTS = (("lazy", "float32"), ("lazy", "bfloat16"))
@@ -164,6 +170,21 @@ def run_scheme(
         report.case(f"{scheme} {method} {mode} {dtype}", check)
 
 
+def check_family(options, family: str, work: pathlib.Path) -> str:
+    model, directory = work / f"{family}-float32", work / family
+    data = FAMILIES / family / "reference.safetensors"
+    # Of bfloat16 weights the scales are bfloat16, and so are the client's products with them.
+    run_curvq(options, "convert", FAMILIES / family, "--out", model, "--dtype", "float32")
+    run_curvq(
+        options, "quantize", model, "--out", directory, "--scheme", "int4", "--group-size", 16,
+        "--calibration", data,
+    )  # fmt: skip
+    ours = run_curvq(options, "eval", directory, "--data", data, "--reference", model)
+    reference = client_check.load_model(model, "plain", torch.float32)
+    ids = client_check.read_ids(str(data))
+    return check_client(ids, reference, "int4", directory, "dequantize", "float32", ours)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -194,6 +215,9 @@ def main() -> None:
         for scheme in options.schemes:
             for method in METHODS:
                 run_scheme(options, ids, reference, scheme, method, work, report)
+        for family in CLIENT_FAMILIES:
+            check = functools.partial(check_family, options, family, work)
+            report.case(f"{family} int4 gptq dequantize float32", check)
     print(f"{report.passed} passed, {report.failed} failed")
     sys.exit(report.failed > 0)
 

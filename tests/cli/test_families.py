@@ -1,0 +1,127 @@
+"""Every model family from a directory to a quantized one and back, and a family that is not known."""
+
+import json
+import math
+import shutil
+import unittest
+
+from support import MODELS, CliTest, read_safetensors, write_safetensors
+
+FAMILIES = MODELS.parent / "families"
+SCHEME = {"phi3": "mxfp4", "gemma3_text": "int4"}  # the others nvfp4
+
+
+def families():
+    return sorted(path.name for path in FAMILIES.iterdir() if path.is_dir())
+
+
+class Families(CliTest):
+    def copy_family(self, name):
+        target = self.dir / name
+        shutil.copytree(FAMILIES / name, target, ignore=shutil.ignore_patterns("reference.*"))
+        return target
+
+    def quantize(self, model, data, *arguments, out="out"):
+        return self.run_json("quantize", model, "--out", self.dir / out, "--calibration", data,
+                             "--threads", "1", *arguments)["results"]
+
+    def perplexity(self, model, data, *arguments):
+        return self.run_json("eval", model, "--data", data, "--threads", "1", *arguments)["results"]
+
+    def test_every_family_is_quantized_and_read_back(self):
+        for name in families():
+            with self.subTest(name):
+                model, data = self.copy_family(name), FAMILIES / name / "reference.safetensors"
+                scheme = SCHEME.get(name, "nvfp4")
+                options = ["--scheme", scheme] + (["--group-size", "16"] if scheme == "int4" else [])
+                for preset in ["default", "best"]:
+                    results = self.quantize(model, data, *options, "--preset", preset, out=name + preset)
+                    self.assertEqual(results["kept"], [])
+                    for layer in results["layers"]:
+                        self.assertTrue(math.isfinite(layer["relative_error"]), layer)
+                        self.assertLess(layer["relative_error"], 0.3, layer)
+                self.assertTrue(self.run_json("verify", self.dir / (name + "default"))["results"]["ok"])
+                packed = self.perplexity(self.dir / (name + "best"), data, "--reference", model)
+                self.assertLess(packed["kl_mean"], 1)
+                plain = self.perplexity(self.dir / (name + "best"), data, "--engine", "dequantized")
+                # The packed engine rounds inputs to 16 bits.
+                self.assertLess(abs(packed["perplexity"] / plain["perplexity"] - 1), 1e-3)
+
+    def test_transposed_weights_are_pruned_where_they_are(self):
+        model, data = self.copy_family("gpt2"), FAMILIES / "gpt2" / "reference.safetensors"
+        results = self.run_json("prune", model, "--out", self.dir / "out", "--sparsity", "0.5", "--method",
+                                "obs", "--calibration", data)["results"]
+        self.assertEqual(results["zero_weights"], results["weights"] // 2)
+        shapes = {name: tensor[1] for name, tensor in read_safetensors(model / "model.safetensors").items()}
+        pruned = {name: tensor[1] for name, tensor in
+                  read_safetensors(self.dir / "out" / "model.safetensors").items()}
+        self.assertEqual(shapes, pruned)
+        errors = {layer["name"]: layer["relative_error"] for layer in results["layers"]}
+        self.assertLess(max(errors.values()), 0.5)
+        # Half of the weights by second-order saliency: far nearer than any other orientation.
+        self.assertLess(self.perplexity(self.dir / "out", data, "--reference", model)["kl_mean"], 1)
+
+    def test_transposed_weights_are_compared_and_not_mixed_up(self):
+        out = self.dir / "out"
+        self.run_json("quantize", FAMILIES / "gpt2", "--out", out, "--method", "rtn")
+        compared = self.run_json("compare", FAMILIES / "gpt2", out)["results"]
+        self.assertEqual(compared["shape_mismatches"], [])
+        for tensor in compared["tensors"]:  # a square layer taken the wrong way round is off by 1.4
+            self.assertLess(tensor["relative_error"], 0.2, tensor)
+        self.fails("convert", out, "--out", self.dir / "plain", status=3, says="transposed")
+
+    def test_an_expert_without_tokens_is_rounded_to_nearest_and_named(self):
+        ids = self.dir / "ids.safetensors"
+        write_safetensors(ids, {"input_ids": ["I64", [1, 2], b"".join(
+            i.to_bytes(8, "little") for i in (5, 9))]})
+        results = self.quantize(FAMILIES / "qwen3_moe", ids)
+        experts = [layer for layer in results["layers"] if ".experts." in layer["name"]]
+        self.assertEqual(len(experts), 2 * 4 * 3)
+        for block in ("layers.0.", "layers.1."):
+            up = [layer for layer in experts if block in layer["name"] and "up_proj" in layer["name"]]
+            self.assertEqual(sum(layer["tokens"] for layer in up), 2 * 2)
+        unseen = [layer for layer in experts if layer["tokens"] == 0]
+        self.assertGreater(len(unseen), 0)
+        for layer in experts:
+            self.assertEqual("rounded to nearest" in layer.get("note", ""), layer["tokens"] == 0, layer)
+
+
+class UnknownFamily(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.model = self.dir / "model"
+        shutil.copytree(FAMILIES / "mixtral", self.model, ignore=shutil.ignore_patterns("reference.*"))
+        config = json.loads((self.model / "config.json").read_text())
+        config["model_type"] = "nonesuch"
+        (self.model / "config.json").write_text(json.dumps(config))
+        (self.model / "vocabulary.txt").write_text("kept\n")
+
+    def test_what_needs_a_model_lists_the_known_ones(self):
+        data = FAMILIES / "mixtral" / "reference.safetensors"
+        for command in [("eval", self.model, "--data", data),
+                        ("quantize", self.model, "--out", self.dir / "out", "--calibration", data)]:
+            self.fails(*command, status=3, says=['"nonesuch" is not handled', "llama", "gpt_neox"])
+        self.assertFalse((self.dir / "out").exists())
+
+    def test_its_tensors_are_rounded_to_nearest(self):
+        out = self.dir / "out"
+        results = self.run_json("quantize", self.model, "--out", out, "--method", "rtn")["results"]
+        self.assertEqual(len(results["layers"]), 2 * (4 + 4 * 3))  # no router, embedding or head
+        self.assertEqual((out / "vocabulary.txt").read_text(), "kept\n")
+        self.assertEqual(self.run_json("inspect", out)["results"]["architecture"]["supported"], False)
+        compared = self.run_json("compare", self.model, out)["results"]
+        self.assertEqual(compared["only_in_a"], [])
+        self.run_json("convert", out, "--out", self.dir / "modelopt", "--layout", "modelopt")
+        # The same layers as where the family is known, and the same values.
+        known = self.dir / "known"
+        shutil.copytree(FAMILIES / "mixtral", known, ignore=shutil.ignore_patterns("reference.*"))
+        self.run_json("quantize", known, "--out", self.dir / "other", "--method", "rtn")
+        self.assertEqual(read_safetensors(out / "model.safetensors"),
+                         read_safetensors(self.dir / "other" / "model.safetensors"))
+        ignored = json.loads((out / "config.json").read_text())["quantization_config"]["ignore"]
+        for name in ("lm_head", "model.embed_tokens", "model.layers.1.block_sparse_moe.gate"):
+            self.assertIn(name, ignored)
+
+
+if __name__ == "__main__":
+    unittest.main()
