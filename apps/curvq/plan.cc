@@ -10,6 +10,7 @@
 #include "data.h"
 #include "plan_check.h"
 #include "plan_report.h"
+#include "plan_speed.h"
 #include "rounding_options.h"
 
 namespace curvq::cli {
@@ -48,6 +49,7 @@ void declare(Options& options) {
                 "tokens to measure on instead of held-out ones; needed with --stats")
       .add_group("method");
   add_rounding_options(options);
+  declare_plan_speed(options);
   options.add_group("running")
       .add_max_memory()
       .add_threads()
@@ -55,6 +57,7 @@ void declare(Options& options) {
       .add_seed()
       .add_text("report", "FILE", "write a page (.html) with the plan and what it is seen beside")
       .add_example("plan Llama-3.2-1B --bits 4.75 --calibration calibration.txt --out plan.json")
+      .add_example("plan Llama-3.2-1B --speed --as nvfp4 --inputs a8")
       .add_example(
           "quantize Llama-3.2-1B --plan plan.json --calibration calibration.txt --out mixed");
 }
@@ -137,6 +140,7 @@ Tokens load_tokens(const Options& options, const std::string& model, const CostO
 }
 
 int run(const Options& options, Output& output) {
+  if (options.flag("speed")) return run_plan_speed(options, output);
   check_options(options);
   const std::string model = options.positional("MODEL");
   const std::string stats = options.has("stats") ? options.text("stats") : "";
@@ -200,7 +204,7 @@ int run(const Options& options, Output& output) {
 
 }  // namespace
 
-const Command kPlanCommand = {"plan", "which format each layer gets, and what it costs", declare,
-                              run};
+const Command kPlanCommand = {
+    "plan", "which format each layer gets, what it costs, and how fast it is", declare, run};
 
 }  // namespace curvq::cli
