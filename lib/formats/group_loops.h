@@ -6,7 +6,7 @@
 
 namespace curvq::internal {
 
-// to[g] = largest magnitude of group g; of finite values.
+// to[g] = max_abs() of group g.
 void group_magnitudes(const float* values, int64_t groups, int64_t group_size, float* to);
 
 // out = values / scales[g].

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 
 #include "curvq/core/error.h"
@@ -9,6 +10,7 @@
 #include "curvq/formats/minifloat.h"
 #include "curvq/formats/quantized_matrix.h"
 #include "formats/codec.h"
+#include "formats/group_loops.h"
 #include "formats/row_loop.h"
 #include "formats/rules/rule.h"
 #include "formats/simd_clones.h"
@@ -56,24 +58,25 @@ CURVQ_SIMD_CLONES void decode_scales(const uint8_t* __restrict codes, int64_t co
   for (int64_t i = 0; i < count; ++i) scales[i] = internal::E4M3Codec{}.value(codes[i]) / divisor;
 }
 
-void fill_row(const float* row, int64_t r, ScaleGrid& grid) {
+// amax: largest magnitudes of the row's groups.
+void fill_row(const float* row, const float* amax, int64_t r, ScaleGrid& grid) {
   const Scheme& scheme = grid.scheme;
   const internal::Rule& rule = internal::rule_of(scheme.rule);
-  const int64_t group_size = scheme.group_size == 0 ? grid.cols : scheme.group_size;
   float* scales = grid.scales.data() + r * grid.groups;
   uint8_t* codes = grid.scale_codes.data() + r * grid.groups;
   if (scheme.scale_type == ScaleType::kE4M3) {
-    rule.nvfp4_scale_codes(grid, row, codes);
+    rule.nvfp4_scale_codes(grid, row, amax, codes);
     return decode_scales(codes, grid.groups, grid.global_divisor, scales);
   }
+  if (scheme.scale_type == ScaleType::kE8M0) {
+    rule.mxfp4_scale_codes(grid, row, amax, codes);
+    for (int64_t g = 0; g < grid.groups; ++g) scales[g] = e8m0_to_f32(codes[g]);
+    return;
+  }
+  const int64_t group_size = scheme.group_size == 0 ? grid.cols : scheme.group_size;
   for (int64_t g = 0; g < grid.groups; ++g) {
-    const float* group = row + g * group_size;
-    if (scheme.scale_type == ScaleType::kE8M0) {
-      codes[g] = rule.mxfp4_scale_code(scheme, group);
-      scales[g] = e8m0_to_f32(codes[g]);
-      continue;
-    }
-    const internal::AffineScale affine = rule.affine_scale(scheme, group, group_size);
+    const internal::AffineScale affine =
+        rule.affine_scale(scheme, row + g * group_size, group_size);
     scales[g] = affine.scale;
     if (!scheme.symmetric)
       grid.zero_points[r * grid.groups + g] = static_cast<int8_t>(affine.zero_point);
@@ -112,9 +115,12 @@ void internal::fill_grid(const float* weight, float tensor_amax, ScaleGrid& grid
   std::vector<char> finite(rows);
   for_each_row(rows, cols, [&](int64_t r) {
     const float* row = weight + r * cols;
-    finite[r] = std::isfinite(max_abs(row, cols));
+    const auto amax = std::make_unique_for_overwrite<float[]>(grid.groups);
+    const int64_t group_size = grid.scheme.group_size == 0 ? cols : grid.scheme.group_size;
+    group_magnitudes(row, grid.groups, group_size, amax.get());
+    finite[r] = std::isfinite(max_abs(amax.get(), grid.groups));
     if (!finite[r] || !usable) return;
-    fill_row(row, r, grid);
+    fill_row(row, amax.get(), r, grid);
     if (done) done(r);
   });
   for (int64_t r = 0; r < rows; ++r) {

@@ -5,11 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "curvq/formats/minifloat.h"
 #include "formats/codec.h"
-#include "formats/group_loops.h"
 #include "formats/range.h"
 #include "formats/rules/rule.h"
 #include "formats/simd_clones.h"
@@ -61,14 +59,19 @@ class CurvqRule : public Rule {
     return code;
   }
 
-  void nvfp4_scale_codes(const ScaleGrid& grid, const float* row, uint8_t* codes) const override {
-    const auto amax = std::make_unique_for_overwrite<float[]>(grid.groups);
-    group_magnitudes(row, grid.groups, 16, amax.get());
-    block_scale_codes(grid.global_divisor, amax.get(), grid.groups, codes);
+  void nvfp4_scale_codes(const ScaleGrid& grid, const float*, const float* amax,
+                         uint8_t* codes) const override {
+    block_scale_codes(grid.global_divisor, amax, grid.groups, codes);
   }
 
   uint8_t mxfp4_scale_code(const Scheme& scheme, const float* group) const override {
     return std::min(e8m0_scale_code(scheme.mx_rule, max_abs(group, 32)), kLargestE8M0);
+  }
+
+  void mxfp4_scale_codes(const ScaleGrid& grid, const float*, const float* amax,
+                         uint8_t* codes) const override {
+    for (int64_t g = 0; g < grid.groups; ++g)
+      codes[g] = std::min(e8m0_scale_code(grid.scheme.mx_rule, amax[g]), kLargestE8M0);
   }
 
   AffineScale affine_scale(const Scheme& scheme, const float* group, int64_t size) const override {

@@ -31,8 +31,14 @@ uint8_t Rule::nvfp4_scale_code(const ScaleGrid& grid, const float*) const {
   throw_unsupported(grid.scheme);
 }
 
-void Rule::nvfp4_scale_codes(const ScaleGrid& grid, const float* row, uint8_t* codes) const {
+void Rule::nvfp4_scale_codes(const ScaleGrid& grid, const float* row, const float*,
+                             uint8_t* codes) const {
   for (int64_t g = 0; g < grid.groups; ++g) codes[g] = nvfp4_scale_code(grid, row + 16 * g);
+}
+
+void Rule::mxfp4_scale_codes(const ScaleGrid& grid, const float* row, const float*,
+                             uint8_t* codes) const {
+  for (int64_t g = 0; g < grid.groups; ++g) codes[g] = mxfp4_scale_code(grid.scheme, row + 32 * g);
 }
 
 uint8_t Rule::mxfp4_scale_code(const Scheme& scheme, const float*) const {

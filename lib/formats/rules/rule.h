@@ -25,10 +25,14 @@ class Rule {
   // NVFP4: E4M3 code of the scale of 16 weights; never 0, never NaN. Only the grid's scheme,
   // tensor_amax and global_divisor are set.
   virtual uint8_t nvfp4_scale_code(const ScaleGrid& grid, const float* block) const;
-  // Those of a row's blocks; one by one unless a rule is faster.
-  virtual void nvfp4_scale_codes(const ScaleGrid& grid, const float* row, uint8_t* codes) const;
+  // Those of a row's blocks, whose largest magnitudes are known; one by one unless a rule is
+  // faster.
+  virtual void nvfp4_scale_codes(const ScaleGrid& grid, const float* row, const float* amax,
+                                 uint8_t* codes) const;
   // MXFP4: E8M0 code of the scale of 32 weights; never NaN.
   virtual uint8_t mxfp4_scale_code(const Scheme& scheme, const float* group) const;
+  virtual void mxfp4_scale_codes(const ScaleGrid& grid, const float* row, const float* amax,
+                                 uint8_t* codes) const;
   // Integers and E4M3.
   virtual AffineScale affine_scale(const Scheme& scheme, const float* group, int64_t size) const;
 
