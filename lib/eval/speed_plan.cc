@@ -86,17 +86,15 @@ Rates measure_packed(const Scheme& scheme, InputRounding rounding, int64_t n, in
 }
 
 // Seconds of one block for `tokens` new ones that see `context`, its products given.
-double time_rest_of_block(const DecoderConfig& config, int64_t tokens, int64_t context) {
+double time_rest_of_block(const DecoderModel& model, int64_t tokens, int64_t context) {
   torch::NoGradGuard no_grad;
-  DecoderBlock block;
-  block.config = config;
-  block.attention_norm = block.mlp_norm = torch::ones({config.hidden_size});
-  const auto infos = block_linears(config, 0);
-  const auto linears = block.linears();
-  for (size_t g = 0; g < linears.size(); ++g) {
-    for (size_t i = 0; i < linears[g].size(); ++i) {
-      linears[g][i]->weight = torch::empty({0});
-      linears[g][i]->product = torch::randn({1, tokens, infos[g][i].out_features});
+  const DecoderConfig& config = model.config();
+  DecoderBlock block = model.load_block(0);
+  for (const auto& group : block.linears()) {
+    for (Linear* linear : group) {
+      linear->prepacked.reset();
+      linear->weight = torch::empty({0});
+      linear->product = torch::randn({1, tokens, linear->info.out_features});
     }
   }
   const torch::Tensor x = torch::randn({1, tokens, config.hidden_size});
@@ -122,8 +120,7 @@ std::vector<LayerSpeed> layers_of(const DecoderModel& model, const SpeedPlanOpti
         if (model.quantization()) scheme = model.quantization()->scheme_of(info.name);
         if (!scheme && options.scheme && options.scheme->divides(info.in_features))
           scheme = options.scheme;
-        const std::string prefix = "model.layers." + std::to_string(block) + ".";
-        const std::string name = info.name.substr(prefix.size());
+        const std::string name = info.name.substr(config.names.block(block).size());
         const std::string form = scheme ? scheme->describe() : "float32";
         const auto [place, is_new] = places.try_emplace(name + " " + form, layers.size());
         if (is_new) {
@@ -279,9 +276,9 @@ SpeedPlan plan_speed(const std::string& path, const SpeedPlanOptions& options) {
   plan.layers = layers_of(model, options, schemes);
   time_layers(schemes, options, plan);
   const double blocks = static_cast<double>(config.num_layers);
-  plan.decode_other_seconds = blocks * time_rest_of_block(config, 1, options.context_tokens);
+  plan.decode_other_seconds = blocks * time_rest_of_block(model, 1, options.context_tokens);
   plan.prefill_other_seconds =
-      blocks * time_rest_of_block(config, options.prompt_tokens, options.prompt_tokens);
+      blocks * time_rest_of_block(model, options.prompt_tokens, options.prompt_tokens);
   plan.machines.push_back(this_machine(config, options, plan));
   for (const NamedMachine& named : kNamedMachines)
     plan.machines.push_back(named_machine(named, config, options, plan));
