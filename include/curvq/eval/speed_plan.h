@@ -29,7 +29,7 @@ struct LayerSpeed {
   int64_t bytes = 0;  // of all of them in memory
   double decode_seconds = 0, prefill_seconds = 0;
   // memory where at least 80 % of the read bandwidth is reached, else arithmetic.
-  std::string decode_bound, prefill_bound;
+  std::string decode_bound = {}, prefill_bound = {};
 };
 
 struct MachineSpeed {
