@@ -292,6 +292,7 @@ bool PruneModelOptions::uses_hessians() const {
 
 void PruneModelOptions::validate() const {
   prune.validate();
+  state.validate(out);
   CaptureOptions::validate(uses_hessians());
   const bool fisher = prune.method == PruneMethod::kWoodFisher;
   if (!stats.empty() && prune.method != PruneMethod::kObd && !fisher) {

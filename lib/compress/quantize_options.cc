@@ -20,6 +20,7 @@ void QuantizeOptions::validate() const {
   gptq.validate();
   refine.validate();
   if (prune) prune->validate();
+  state.validate(out);
   CaptureOptions::validate(uses_hessians());
   if (output_factor && (refine.sweeps == 0 || method == Method::kRtn))
     throw UsageError("output_factor needs gptq and at least one sweep, which is what uses it");

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -50,6 +51,15 @@ void write_tensors(const std::string& path, const NamedTensors& tensors,
   }
   writer.finish();
   output.commit();
+}
+
+bool is_within(const std::string& path, const std::string& directory) {
+  const auto canonical = [](const std::string& name) {
+    const fs::path path = fs::weakly_canonical(fs::absolute(name));
+    return path.has_filename() ? path : path.parent_path();
+  };
+  const fs::path inner = canonical(path), outer = canonical(directory);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
 }  // namespace
@@ -196,3 +206,15 @@ void RunState::done() {
 }
 
 }  // namespace curvq::internal
+
+namespace curvq {
+
+void StateOptions::validate(const std::string& out) const {
+  if (directory.empty() || out.empty()) return;
+  if (internal::is_within(directory, out) || internal::is_within(out, directory)) {
+    throw UsageError(directory + " and the output " + out +
+                     " are one inside the other; name another directory for the state");
+  }
+}
+
+}  // namespace curvq

@@ -124,6 +124,10 @@ class State(CliTest):
     def test_bad_states(self):
         out = ("--out", self.dir / "out")
         self.fails(*QUANTIZE, *out, "--resume", status=2, says="--state")
+        for both in (("same", "same/."), ("out", "out/state"), ("state/out", "state")):
+            paths = [self.dir / name for name in both]
+            self.fails(*QUANTIZE, "--out", paths[0], "--state", paths[1], "--overwrite", status=2, says="inside the other")
+        self.assertEqual(list(self.dir.rglob("*")), [])
         self.state.mkdir()
         (self.state / "thesis.txt").write_text("mine")
         self.fails(*QUANTIZE, *out, "--state", self.state, status=2, says=[self.state, "other files"])

@@ -17,6 +17,9 @@ struct StateOptions {
   // threads need not be here: sums of another order give bytes that differ.)
   std::map<std::string, std::string> settings;
   bool keep = false;  // leave the directory when the output is in place
+
+  // Throws UsageError where the directory and the output `out` are one inside the other.
+  void validate(const std::string& out) const;
 };
 
 }  // namespace curvq
