@@ -42,7 +42,8 @@ std::string plane_bound_text(const QuantizeReport& report) {
   if (count == 0) return "";
   const auto n = static_cast<double>(count);
   return format(
-      "layer error of gptq with its damping %.3g, at most %.3g by the nearest planes (geometric means)\n",
+      "layer error of gptq with its damping %.3g, at most %.3g by the nearest planes (geometric "
+      "means)\n",
       std::exp(log_error / n), std::exp(log_bound / n));
 }
 
