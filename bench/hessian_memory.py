@@ -38,7 +38,7 @@ def cases(options):
         for operator in OPERATORS:
             for checkpoint in (False, True):
                 yield samples, operator, checkpoint
-    for what in ("eigen", "density", "diagonal", "kfac"):
+    for what in options.statistics:
         yield options.samples[0], what, False
 
 
@@ -58,6 +58,8 @@ def parse_options():
     parser.add_argument("--data", required=True)
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--samples", type=lambda text: [int(n) for n in text.split(",")], default=[1, 4])
+    parser.add_argument("--statistics", type=lambda text: text.split(","), default=["eigen", "density", "diagonal", "kfac"],
+                        help="of the Hessian, beside products; eigen and density keep many vectors")
     parser.add_argument("--curvq", default=TOP / "build/release/bin/curvq")
     parser.add_argument("--out", type=pathlib.Path)
     return parser.parse_args()

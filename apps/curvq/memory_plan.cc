@@ -7,6 +7,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/curvature/statistics.h"
 #include "curvq/report/numbers.h"
 #include "curvq/report/table.h"
 #include "hessian_kfac.h"
@@ -30,7 +31,9 @@ int64_t num_vectors(const std::vector<std::string>& what, const Options& options
     if (name == "eigen")
       most = std::max(most, std::max<int64_t>(2 * options.integer("top-k") + 10, 20));
     if (name == "density") most = std::max(most, options.integer("steps") + 2);
-    if (name == "diagonal") most = std::max<int64_t>(most, 4);
+    if (name == "diagonal") {  // probes, products and samples
+      most = std::max(most, 1 + 3 * std::min(options.integer("probes"), probes_at_once(n)));
+    }
     if (name == "trace" && options.integer("deflate") > 0)
       most = std::max(most, 2 * options.integer("deflate") + 4);
   }
