@@ -118,8 +118,7 @@ class Peers:
             flat = product if torch.is_tensor(product) else torch.cat([p.flatten() for p in product])
             return (flat @ self.flat).item()
 
-        kept = self.gradient(create_graph=True)
-        of_batch = self.pyhessian()
+        kept = self.gradient(create_graph=True)  # PyHessian makes the same
         linops, things = self.curvlinops(), self.eigenthings()
         linops_ggn, things_ggn = self.curvlinops(curvlinops.GGNLinearOperator), self.eigenthings_ggn()
         return {
@@ -127,7 +126,7 @@ class Peers:
             "gradient": self.gradient,
             "torch, graph kept": lambda: form(self.product(kept, True)),
             "torch, graph rebuilt": lambda: form(self.product(self.gradient(create_graph=True), False)),
-            "PyHessian": lambda: form(hessian_vector_product(of_batch.gradsH, of_batch.params, self.v)),
+            "PyHessian": lambda: form(hessian_vector_product(kept, self.parameters, self.v)),
             "curvlinops": lambda: form(linops @ self.flat),
             "hessian-eigenthings": lambda: form(things.matvec(self.flat)),
             "curvlinops, GGN": lambda: form(linops_ggn @ self.flat),

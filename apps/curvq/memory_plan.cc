@@ -3,10 +3,10 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/core/memory.h"
 #include "curvq/curvature/statistics.h"
 #include "curvq/report/numbers.h"
 #include "curvq/report/table.h"
@@ -14,14 +14,6 @@
 
 namespace curvq::cli {
 namespace {
-
-int64_t resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmRSS:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
-  }
-  return 0;
-}
 
 // Vectors of the parameters' size that the estimators hold at most.
 int64_t num_vectors(const std::vector<std::string>& what, const Options& options, int64_t n) {
@@ -59,7 +51,7 @@ std::string MemoryPlan::text(bool color) const {
       {"program, weights (" + bytes_text(weights_bytes) + ") and data", bytes_text(program_bytes)});
   table.add_row({"vectors of estimators", bytes_text(vectors_bytes)});
   table.add_row({"activations of a chunk", bytes_text(activations_bytes)});
-  table.add_row({"gradient and graph", bytes_text(graph_bytes)});
+  table.add_row({"gradient and graph, with the heap's gaps", bytes_text(graph_bytes)});
   table.add_rule();
   table.add_row({"at the peak", bytes_text(total_bytes())});
   return table.str(color) + format("%lld samples go through the model together%s\n",
@@ -85,15 +77,19 @@ MemoryPlan plan_memory(const Problem& problem, Curvature curvature,
   plan.chunk_size = asked > 0 ? std::min(asked, all) : all;
   plan.keeps_graph = plan.chunk_size == all;
   const auto fill_in = [&] {
-    const MemoryModel model =
+    MemoryModel model =
         measure_memory(problem, curvature, {.kept_graphs = plan.keeps_graph ? 1 : 0});
+    for (MemoryModel::Line& moment : model.moments) {
+      moment.fixed *= 1 + model.gaps;
+      moment.per_sample *= 1 + model.gaps;
+    }
+    plan.program_bytes = model.resident_bytes;
     plan.weights_bytes = model.weights_bytes;
     plan.activations_bytes = model.activations_bytes(plan.chunk_size);
     plan.graph_bytes = model.graph_bytes(plan.chunk_size);
     return model;
   };
   fill_in();
-  plan.program_bytes = resident_bytes();  // with the code and the heap that products need
   if (!options.has("max-memory")) return plan;
   plan.limit_bytes = options.bytes("max-memory");
   if (plan.total_bytes() <= plan.limit_bytes) return plan;
@@ -119,7 +115,8 @@ MemoryPlan plan_kfac_memory(const DecoderModel& model, const Batch& tokens,
                          : kfac.labels == KfacLabels::kExact ? length * c.vocab_size
                                                              : 1;
   MemoryPlan plan;
-  plan.program_bytes = resident_bytes();
+  reset_peak_resident();
+  plan.program_bytes = peak_resident_bytes();  // now
   plan.chunk_size = std::max<int64_t>(1, kKfacChunkTokens / length);
   int64_t weights = 0, factors = 0, largest = 0;
   for (const auto& group : block_linears(c, 0)) {

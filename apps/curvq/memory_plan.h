@@ -13,7 +13,7 @@ namespace curvq::cli {
 struct MemoryPlan {
   int64_t chunk_size = 0;     // samples
   bool keeps_graph = false;   // between products: all samples are one chunk, and it fits
-  int64_t program_bytes = 0;  // resident now: the program, the weights, the data
+  int64_t program_bytes = 0;  // resident ahead of products: the program, the weights, the data
   int64_t weights_bytes = 0;  // of these, the weights
   int64_t vectors_bytes = 0;  // what estimators hold
   int64_t activations_bytes = 0, graph_bytes = 0;

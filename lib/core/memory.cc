@@ -1,6 +1,8 @@
 #include "curvq/core/memory.h"
 
 #include <cstdlib>  // defines __GLIBC__ where it is that
+#include <fstream>
+#include <string>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -19,5 +21,15 @@ void return_freed_memory() {
   malloc_trim(0);
 #endif
 }
+
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;  // in kB
+  }
+  return 0;
+}
+
+void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5"; }  // proc(5)
 
 }  // namespace curvq

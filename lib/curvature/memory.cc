@@ -8,6 +8,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/core/memory.h"
 
 namespace curvq {
 
@@ -119,8 +120,14 @@ MemoryModel measure_memory(const Problem& problem, Curvature curvature,
   const Problem small = problem.first_samples(few);
   const Problem large = problem.first_samples(std::min(few + 1, problem.num_samples()));
   model.activations = line_through(few, forward_bytes(small), forward_bytes(large));
-  const std::vector<int64_t> low = product_history(small, curvature, options),
-                             high = product_history(large, curvature, options);
+  const std::vector<int64_t> low = product_history(small, curvature, options);
+  return_freed_memory();
+  reset_peak_resident();
+  model.resident_bytes = peak_resident_bytes();
+  const std::vector<int64_t> high = product_history(large, curvature, options);
+  const int64_t allocated = model.vectors_bytes / 2 + *std::max_element(high.begin(), high.end());
+  const int64_t became = peak_resident_bytes() - model.resident_bytes;
+  model.gaps = std::max(0.0, static_cast<double>(became) / static_cast<double>(allocated) - 1);
   if (low.size() == high.size()) {
     for (size_t i = 0; i < low.size(); ++i)
       model.moments.push_back(line_through(few, low[i], high[i]));

@@ -45,6 +45,10 @@ struct MemoryModel {
   Line activations;
   // What is allocated at moments of the product; the peak is the highest of them.
   std::vector<Line> moments;
+  // Resident ahead of the larger product (program, weights, data; 0 where the system does not
+  // tell), and what became resident with it beyond what was allocated, as a part of that.
+  int64_t resident_bytes = 0;
+  double gaps = 0;
 
   int64_t activations_bytes(int64_t samples) const;
   int64_t graph_bytes(int64_t samples) const;
@@ -57,7 +61,8 @@ struct MemoryModel {
 // Multiplies with one vector twice, on the first two samples and on the first three (fewer if there
 // are fewer). The same allocations come in the same order, each affine in the samples, so that the
 // peak of larger chunks is known even where it falls on another moment. It is that of a chunk whose
-// graph is kept if options.kept_graphs is not 0.
+// graph is kept if options.kept_graphs is not 0. Gives freed memory back and resets the process's
+// peak_resident_bytes().
 MemoryModel measure_memory(const Problem& problem, Curvature curvature,
                            const CurvatureOptions& options = {});
 
