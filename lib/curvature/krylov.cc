@@ -10,6 +10,8 @@
 namespace curvq {
 namespace {
 
+constexpr int64_t kPanel = 1 << 16;  // columns at once
+
 double length_of(const torch::Tensor& v) { return v.norm().item<double>(); }
 
 double epsilon(const torch::Tensor& v) {
@@ -39,15 +41,17 @@ torch::Tensor KrylovBasis::images() const {
 }
 
 torch::Tensor KrylovBasis::orthogonalise(torch::Tensor& vector, int64_t count) const {
-  torch::Tensor removed = torch::zeros({count}, torch::kFloat64);
-  if (count == 0) return removed;
+  if (count == 0) return torch::zeros({0}, torch::kFloat64);
   const torch::Tensor rows = basis_.narrow(0, 0, count);
-  for (int pass = 0; pass < 2; ++pass) {  // twice is enough (Giraud, Langou, Rozloznik 2005)
-    const torch::Tensor c = rows.mv(vector);
-    vector = vector - rows.t().mv(c);
-    removed += c.to(torch::kCPU, torch::kFloat64);
+  const torch::Tensor first = rows.mv(vector), second = torch::zeros_like(first);
+  for (int64_t begin = 0; begin < vector.size(0); begin += kPanel) {
+    const int64_t size = std::min(kPanel, vector.size(0) - begin);
+    const torch::Tensor panel = rows.narrow(1, begin, size), part = vector.narrow(0, begin, size);
+    part.addmv_(panel.t(), first, 1, -1);
+    second.addmv_(panel, part);
   }
-  return removed;
+  vector.addmv_(rows.t(), second, 1, -1);
+  return first.to(torch::kCPU, torch::kFloat64) + second.to(torch::kCPU, torch::kFloat64);
 }
 
 void KrylovBasis::extend() {
@@ -61,7 +65,7 @@ void KrylovBasis::extend() {
   residual_ = length_of(next);
   exhausted_ = size_ == op_.dimension() ||
                residual_ <= 10 * epsilon(basis_) * std::sqrt(static_cast<double>(size_)) * scale_;
-  if (!exhausted_) basis_[size_].copy_(next / residual_);
+  if (!exhausted_) basis_[size_].copy_(next.div_(residual_));
 }
 
 bool KrylovBasis::restart_with(const torch::Tensor& direction) {
@@ -81,8 +85,7 @@ bool KrylovBasis::restart_with(const torch::Tensor& direction) {
 void KrylovBasis::compress(const torch::Tensor& coefficients, const torch::Tensor& eigenvalues) {
   const int64_t keep = coefficients.size(0), n = op_.dimension();
   const torch::Tensor c = coefficients.to(basis_.options());
-  constexpr int64_t kPanel = 1 << 16;  // columns at once: no second basis in memory
-  for (int64_t first = 0; first < n; first += kPanel) {
+  for (int64_t first = 0; first < n; first += kPanel) {  // no second basis in memory
     torch::Tensor panel = basis_.narrow(1, first, std::min(kPanel, n - first));
     const torch::Tensor combined = c.matmul(panel.narrow(0, 0, size_));
     if (!exhausted_) panel[keep].copy_(panel[size_].clone());

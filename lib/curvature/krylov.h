@@ -38,7 +38,10 @@ class KrylovBasis {
   void compress(const torch::Tensor& coefficients, const torch::Tensor& eigenvalues);
 
  private:
-  // Makes `vector` orthogonal to the first `count` rows, twice; returns what was removed (float64).
+  // Takes the first `count` rows out of `vector` in place, by classical Gram-Schmidt, twice (which
+  // is enough: Giraud, Langou, Rozloznik 2005); the second products are formed behind the first
+  // subtraction, panel by panel, so that the rows are read three times, not four. Returns what was
+  // taken out (float64).
   torch::Tensor orthogonalise(torch::Tensor& vector, int64_t count) const;
 
   LinearOperator& op_;
