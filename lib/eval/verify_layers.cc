@@ -4,6 +4,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/eval/stored_tensors.h"
+#include "curvq/nn/bare_names.h"
 #include "eval/verify_context.h"
 
 namespace curvq::verify {
@@ -193,6 +194,8 @@ bool is_constant(const std::string& name) {
 }
 
 void check_known_family(Context* context) {
+  adopt_bare_names(context->decoder->names,
+                   [&](const std::string& name) { return context->find(name) != nullptr; });
   const std::map<std::string, LinearInfo> linears = linear_layers(*context->decoder);
   for (const TensorInfo& wanted : expected_tensors(*context->decoder)) {
     const bool is_weight = wanted.name.ends_with(".weight");

@@ -7,6 +7,7 @@
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/io/model_files.h"
+#include "curvq/nn/bare_names.h"
 #include "curvq/nn/decoder.h"
 #include "curvq/nn/torch_tensor.h"
 #include "nn/model_ends.h"
@@ -84,6 +85,8 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine, torch::S
       dtype_(dtype) {
   if (dtype_ != torch::kFloat32 && engine_ != Engine::kDequantized)
     throw UsageError("packed layers compute in float32; dequantize them for float64");
+  adopt_bare_names(config_.names,
+                   [&](const std::string& name) { return checkpoint_->find(name) != nullptr; });
   const auto scheme_of = [&](const std::string& name) {
     return quantization_ ? quantization_->scheme_of(name) : std::nullopt;
   };

@@ -5,7 +5,7 @@ import math
 import shutil
 import unittest
 
-from support import MODELS, CliTest, read_safetensors, write_safetensors
+from support import MODELS, CliTest, edit_tensors, read_safetensors, write_safetensors
 
 FAMILIES = MODELS.parent / "families"
 SCHEME = {"phi3": "mxfp4", "gemma3_text": "int4"}  # the others nvfp4
@@ -59,6 +59,19 @@ class Families(CliTest):
         errors = {layer["name"]: layer["relative_error"] for layer in results["layers"]}
         self.assertLess(max(errors.values()), 0.5)
         # Half of the weights by second-order saliency: far nearer than any other orientation.
+        self.assertLess(self.perplexity(self.dir / "out", data, "--reference", model)["kl_mean"], 1)
+
+    def test_names_without_the_model_s_own(self):
+        model, data = self.copy_family("gpt2"), FAMILIES / "gpt2" / "reference.safetensors"
+        wanted = self.perplexity(model, data)
+        edit_tensors(model, lambda tensors: [tensors.update({name.removeprefix("transformer."): tensors.pop(name)})
+                                             for name in list(tensors)])
+        self.assertIn("h.0.attn.c_attn.weight", read_safetensors(model / "model.safetensors"))
+        self.assertEqual(self.perplexity(model, data), wanted)
+        self.assertTrue(self.run_json("verify", model)["results"]["ok"])
+        results = self.quantize(model, data)
+        self.assertIn("h.0.attn.c_attn", [layer["name"] for layer in results["layers"]])
+        self.assertTrue(self.run_json("verify", self.dir / "out")["results"]["ok"])
         self.assertLess(self.perplexity(self.dir / "out", data, "--reference", model)["kl_mean"], 1)
 
     def test_transposed_weights_are_compared_and_not_mixed_up(self):
