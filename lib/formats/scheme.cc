@@ -28,6 +28,14 @@ constexpr std::array<Named<MxRule>, 4> kMxRules = {{{"floor", MxRule::kFloor},
                                                     {"ceil", MxRule::kCeil},
                                                     {"rceil", MxRule::kRceil}}};
 
+constexpr std::array<Named<InputFormat>, 6> kInputFormats = {
+    {{"none", InputFormat::kNone},
+     {"nvfp4", InputFormat::kNvfp4},
+     {"mxfp4", InputFormat::kMxfp4},
+     {"fp8", InputFormat::kFp8},
+     {"fp8-tensor", InputFormat::kFp8Tensor},
+     {"int8", InputFormat::kInt8}}};
+
 template <class Table>
 auto parse_named(const Table& table, const char* what, std::string_view name) {
   std::string known;
@@ -49,6 +57,18 @@ std::string_view name_of(const Table& table, Enum value) {
 
 bool is_scale_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// Input formats that vLLM has kernels for; transformers with compressed-tensors takes them all.
+std::vector<InputFormat> allowed_inputs(const Scheme& scheme) {
+  if (scheme.scale_type == ScaleType::kE4M3) return {InputFormat::kNvfp4};
+  if (scheme.scale_type == ScaleType::kE8M0) return {InputFormat::kMxfp4};
+  if (!scheme.symmetric) return {};
+  if (scheme.element == ElementType::kInt && scheme.bits == 4)
+    return scheme.group_size > 0 ? std::vector{InputFormat::kFp8} : std::vector<InputFormat>{};
+  if (scheme.group_size > 0) return {};
+  if (scheme.element == ElementType::kInt) return {InputFormat::kInt8};
+  return {InputFormat::kFp8, InputFormat::kFp8Tensor};
 }
 
 int64_t round_up(int64_t value, int64_t multiple) {
@@ -113,6 +133,7 @@ std::string Scheme::describe() const {
     text.append(" ").append(mx_rule_name(mx_rule));
   }
   if (rule != ScaleRule::kCurvq) text.append(" ").append(scale_rule_name(rule));
+  if (inputs != InputFormat::kNone) text.append(", inputs ").append(input_format_name(inputs));
   return text;
 }
 
@@ -150,6 +171,17 @@ void Scheme::validate() const {
     throw UsageError("source_dtype " + std::string(dtype_name(source_dtype)) +
                      "; allowed: F32, F16, BF16");
   }
+  if (inputs == InputFormat::kNone) return;
+  std::string allowed = "none";
+  for (const InputFormat format : allowed_inputs(*this)) {
+    if (format == inputs) return;
+    allowed.append(", ").append(input_format_name(format));
+  }
+  Scheme weights = *this;
+  weights.inputs = InputFormat::kNone;
+  throw UsageError(format(
+      "inputs %s to weights of %s, which no server has a kernel for; allowed: %s",
+      std::string(input_format_name(inputs)).c_str(), weights.describe().c_str(), allowed.c_str()));
 }
 
 int64_t Scheme::num_groups(int64_t cols) const {
@@ -171,15 +203,18 @@ int64_t Scheme::num_groups(int64_t cols) const {
 
 int64_t Scheme::stored_bytes(int64_t rows, int64_t cols) const {
   const int64_t groups = num_groups(cols);
-  if (scale_type == ScaleType::kE4M3) return rows * (cols / 2 + groups) + 4;
+  if (scale_type == ScaleType::kE4M3)
+    return rows * (cols / 2 + groups) + (inputs == InputFormat::kNvfp4 ? 8 : 4);
   if (scale_type == ScaleType::kE8M0) return rows * (cols / 2 + groups);
   // Integers and their zero points lie in 32-bit words, codes along a row, zero points along a
   // column; FP8 codes are bytes.
-  const bool packed = element == ElementType::kInt;
+  const bool packed = element == ElementType::kInt && inputs != InputFormat::kInt8;
   const int64_t code_bytes = packed ? round_up(cols * bits, 32) / 8 : cols;
   const int64_t zero_point_bytes = symmetric ? 0 : round_up(rows * bits, 32) / 8 * groups;
   const int64_t scale_bytes = groups * static_cast<int64_t>(dtype_bytes(scale_dtype));
-  return rows * (code_bytes + scale_bytes) + zero_point_bytes;
+  const int64_t input_bytes =
+      inputs == InputFormat::kFp8Tensor ? static_cast<int64_t>(dtype_bytes(scale_dtype)) : 0;
+  return rows * (code_bytes + scale_bytes) + zero_point_bytes + input_bytes;
 }
 
 double Scheme::bits_per_weight(int64_t rows, int64_t cols) const {
@@ -194,5 +229,10 @@ std::string_view scale_rule_name(ScaleRule rule) { return name_of(kScaleRules, r
 
 MxRule parse_mx_rule(std::string_view name) { return parse_named(kMxRules, "mx rule", name); }
 std::string_view mx_rule_name(MxRule rule) { return name_of(kMxRules, rule); }
+
+InputFormat parse_input_format(std::string_view name) {
+  return parse_named(kInputFormats, "input format", name);
+}
+std::string_view input_format_name(InputFormat format) { return name_of(kInputFormats, format); }
 
 }  // namespace curvq

@@ -46,6 +46,8 @@ struct QuantizedMatrix {
   ScaleGrid grid;
   int64_t row_bytes = 0;
   std::vector<uint8_t> codes;  // [rows, row_bytes]
+  // What round_inputs() takes for scheme().inputs; 0 where those need none.
+  float input_scale = 0;
 
   explicit QuantizedMatrix(ScaleGrid g);
   QuantizedMatrix() = default;
@@ -57,7 +59,7 @@ struct QuantizedMatrix {
   uint8_t code(int64_t row, int64_t col) const;
   void set_code(int64_t row, int64_t col, uint8_t code);
 
-  // Bytes of codes, scales, zero points and tensor scale as stored.
+  // Bytes of codes, scales, zero points, tensor scale and input scale as stored.
   int64_t stored_bytes() const { return grid.scheme.stored_bytes(grid.rows, grid.cols); }
 };
 

@@ -1,4 +1,5 @@
-// What a weight matrix is quantized to: element, scales, groups, and whose arithmetic decides.
+// What a linear layer is quantized to: its weight's element, scales, groups, and whose arithmetic
+// decides; and what its inputs are rounded to as it runs.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,13 @@ enum class ScaleRule : uint8_t { kCurvq, kCompressedTensors, kModelOpt, kTorchAo
 //   kCeil  ceil(log2 A)-2    kRceil ceil(log2(A/6))
 enum class MxRule : uint8_t { kFloor, kEven, kCeil, kRceil };
 
+// What the inputs of a quantized layer are rounded to as it runs; see input_rounding.h.
+//   kNone            nothing, they stay as they are
+//   kNvfp4, kMxfp4   as weights are; NVFP4's tensor scale comes from calibration
+//   kFp8, kInt8      one scale a token, found as it comes
+//   kFp8Tensor       one scale for all tokens, from calibration
+enum class InputFormat : uint8_t { kNone, kNvfp4, kMxfp4, kFp8, kFp8Tensor, kInt8 };
+
 struct Scheme {
   ElementType element = ElementType::kE2M1;
   int bits = 4;                         // of one element: 4 or 8
@@ -35,6 +43,7 @@ struct Scheme {
   MxRule mx_rule = MxRule::kEven;       // kE8M0 scales of kCurvq and kTorchAo; other rules have their own
   ScaleRule rule = ScaleRule::kCurvq;
   DType source_dtype = DType::kF32;     // kCompressedTensors computes in the weight's own dtype
+  InputFormat inputs = InputFormat::kNone;  // one that servers have kernels for; see validate()
 
   static Scheme nvfp4();
   static Scheme mxfp4();
@@ -48,7 +57,9 @@ struct Scheme {
   std::string name() const;
   // For people: "int4 g128 asymmetric".
   std::string describe() const;
-  // Throws UsageError naming the field, its value and what is allowed.
+  // Throws UsageError naming the field, its value and what is allowed. Of inputs: nvfp4 and mxfp4 to
+  // weights of the same, fp8 and fp8-tensor to fp8, fp8 to symmetric int4 in groups, int8 to
+  // symmetric int8 with one scale a row.
   void validate() const;
 
   // Groups of a row of `cols` elements; throws UsageError naming the sizes that divide if
@@ -61,7 +72,7 @@ struct Scheme {
   int min_code() const { return -(1 << (bits - 1)); }
   int max_code() const { return (1 << (bits - 1)) - 1; }
 
-  // Stored bytes of a [rows, cols] matrix: codes, scales, zero points, tensor scale.
+  // Stored bytes of a [rows, cols] matrix: codes, scales, zero points, tensor scale, input scale.
   int64_t stored_bytes(int64_t rows, int64_t cols) const;
   // 8 * stored_bytes / (rows * cols).
   double bits_per_weight(int64_t rows, int64_t cols) const;
@@ -74,5 +85,7 @@ ScaleRule parse_scale_rule(std::string_view name);  // curvq, compressed-tensors
 std::string_view scale_rule_name(ScaleRule rule);
 MxRule parse_mx_rule(std::string_view name);        // floor, even, ceil, rceil
 std::string_view mx_rule_name(MxRule rule);
+InputFormat parse_input_format(std::string_view name);  // none, nvfp4, mxfp4, fp8, fp8-tensor, int8
+std::string_view input_format_name(InputFormat format);
 
 }  // namespace curvq
