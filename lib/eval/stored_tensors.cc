@@ -11,8 +11,9 @@
 namespace curvq {
 namespace {
 
-constexpr const char* kParts[] = {".weight_packed", ".weight_scale", ".weight_global_scale",
-                                  ".weight_shape", ".weight_zero_point"};
+constexpr const char* kParts[] = {".weight_packed", ".weight_scale",      ".weight_global_scale",
+                                  ".weight_shape",  ".weight_zero_point", ".input_global_scale",
+                                  ".input_scale"};
 
 // The layer whose codes `tensor` holds, or "".
 std::string packed_layer(const Checkpoint& checkpoint, const TensorView& tensor) {

@@ -1,4 +1,5 @@
 // Tensors that there must be, by config.json, against those that are there.
+#include <algorithm>
 #include <cstring>
 
 #include "curvq/core/error.h"
@@ -10,9 +11,15 @@
 namespace curvq::verify {
 namespace {
 
+const TensorView* input_scale_of(const Context& context, const std::string& layer) {
+  const TensorView* divisor = context.find(layer + ".input_global_scale");
+  return divisor != nullptr ? divisor : context.find(layer + ".input_scale");
+}
+
 constexpr const char* kConfig = "config.json";
-constexpr const char* kParts[] = {".weight_packed", ".weight_scale", ".weight_global_scale",
-                                  ".weight_shape", ".weight_zero_point"};
+constexpr const char* kParts[] = {".weight_packed", ".weight_scale",      ".weight_global_scale",
+                                  ".weight_shape",  ".weight_zero_point", ".input_global_scale",
+                                  ".input_scale"};
 
 bool is_plain_weight(const TensorView* tensor) {
   return tensor && is_floating_point(tensor->dtype);
@@ -34,7 +41,10 @@ std::vector<TensorInfo> wanted_parts(const Context& context, const std::string& 
       part.shape = {rows, scheme.num_groups(cols)};
     }
   }
-  parts.push_back({name + ".weight", DType::kI8, {rows, cols}});
+  const std::string weight = name + ".weight";
+  if (std::none_of(parts.begin(), parts.end(),
+                   [&](const TensorInfo& part) { return part.name == weight; }))
+    parts.push_back({weight, DType::kI8, {rows, cols}});
   return parts;
 }
 
@@ -42,10 +52,11 @@ std::vector<TensorInfo> wanted_parts(const Context& context, const std::string& 
 bool part_fits(const TensorInfo& wanted, const Scheme& scheme, const TensorView& tensor) {
   const bool float_scale =
       scheme.scale_type == ScaleType::kFloat && wanted.name.ends_with(".weight_scale");
+  const DType dtype = tensor.dtype;
+  const int64_t count = tensor.num_elements();
+  const bool is_float = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  if (wanted.name.ends_with(".input_scale")) return is_float && count == 1;
   if (float_scale) {
-    const DType dtype = tensor.dtype;
-    const int64_t count = tensor.num_elements();
-    const bool is_float = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
     const bool is_flat = scheme.group_size == 0 && (count == 1 || count == wanted.shape[0]);
     return is_float && (tensor.shape == wanted.shape || is_flat);
   }
@@ -253,7 +264,7 @@ void check_layers(Context* context) {
 void check_fused_layers(Context* context) {
   struct Member {
     std::string name, scheme;
-    float global_divisor = 1;
+    float global_divisor = 1, input_scale = 1;
   };
   std::map<std::string, std::vector<Member>> groups;
   for (const QuantizedLayer& layer : context->layers) {
@@ -262,6 +273,8 @@ void check_fused_layers(Context* context) {
       const TensorView* scale = context->find(layer.name + ".weight_global_scale");
       convert_to_f32(scale->dtype, scale->data, 1, &member.global_divisor);
     }
+    if (const TensorView* scale = input_scale_of(*context, layer.name))
+      convert_to_f32(scale->dtype, scale->data, 1, &member.input_scale);
     groups[fused_group_key(layer.name)].push_back(member);
   }
   for (const auto& [name, tensor] : context->tensors) {
@@ -271,16 +284,19 @@ void check_fused_layers(Context* context) {
   }
   for (const auto& [key, members] : groups) {
     if (members.size() < 2) continue;
-    bool same_scheme = true, same_scale = true;
-    std::string schemes, scales;
+    bool same_scheme = true, same_scale = true, same_inputs = true;
+    std::string schemes, scales, inputs;
     for (const Member& member : members) {
       const std::string label = member.name.substr(member.name.rfind('.') + 1);
       schemes += (schemes.empty() ? "" : ", ") + label + " " + member.scheme;
       scales += (scales.empty() ? "" : ", ") + label + " " + format("%.9g", member.global_divisor);
+      inputs += (inputs.empty() ? "" : ", ") + label + " " + format("%.9g", member.input_scale);
       same_scheme = same_scheme && member.scheme == members[0].scheme;
       // check_values speaks about NaN.
       same_scale = same_scale && !(member.global_divisor < members[0].global_divisor ||
                                    member.global_divisor > members[0].global_divisor);
+      same_inputs = same_inputs && !(member.input_scale < members[0].input_scale ||
+                                     member.input_scale > members[0].input_scale);
     }
     const TensorView* scale = context->find(members[0].name + ".weight_global_scale");
     if (!same_scheme) {
@@ -289,6 +305,11 @@ void check_fused_layers(Context* context) {
     } else if (!same_scale && scale) {
       context->tensor_error(*scale,
                             "layers that loaders fuse need one tensor scale, these have " + scales);
+    }
+    if (same_scheme && !same_inputs) {
+      context->warning(
+          kConfig, members[0].name,
+          "layers that loaders fuse are given one scale of their inputs, these have " + inputs);
     }
   }
 }

@@ -137,6 +137,12 @@ void check_values(Context* context) {
       begin(global);
       scan_floats(context, global, true);
     }
+    for (const char* part : {".input_global_scale", ".input_scale"}) {
+      const TensorView* of_inputs = context->find(layer.name + part);
+      if (of_inputs == nullptr) continue;
+      begin(*of_inputs);
+      scan_floats(context, *of_inputs, true);
+    }
     const TensorView* codes = context->find(layer.name + ".weight");
     if (codes && codes->dtype == DType::kF8E4M3) {
       begin(*codes);

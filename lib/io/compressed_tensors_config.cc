@@ -3,6 +3,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/formats/input_rounding.h"
 #include "curvq/io/compressed_tensors.h"
 #include "io/module_pattern.h"
 
@@ -11,6 +12,24 @@ namespace {
 
 constexpr const char* kMethod = "compressed-tensors";
 constexpr const char* kVersion = "0.20.1";
+
+// Null where inputs stay as they are.
+OrderedJson inputs_json(InputFormat inputs) {
+  if (inputs == InputFormat::kNone) return nullptr;
+  const int64_t group = input_group(inputs);
+  const bool stored = has_input_scale(inputs), nvfp4 = inputs == InputFormat::kNvfp4;
+  OrderedJson json;
+  json["num_bits"] = group > 0 ? 4 : 8;
+  json["type"] = inputs == InputFormat::kInt8 ? "int" : "float";
+  json["strategy"] = nvfp4 ? "tensor_group" : group > 0 ? "group" : stored ? "tensor" : "token";
+  if (group > 0) json["group_size"] = group;
+  json["symmetric"] = true;
+  json["dynamic"] = !stored;
+  if (nvfp4) json["dynamic"] = "local";
+  if (group > 0) json["scale_dtype"] = nvfp4 ? "torch.float8_e4m3fn" : "torch.uint8";
+  if (stored) json["observer"] = "static_minmax";
+  return json;
+}
 
 OrderedJson weights_json(const Scheme& scheme) {
   OrderedJson json;
@@ -38,7 +57,7 @@ std::string compressed_tensors_format(const Scheme& scheme) {
       return scheme.scale_type == ScaleType::kE4M3 ? "nvfp4-pack-quantized"
                                                    : "mxfp4-pack-quantized";
     case ElementType::kInt:
-      return "pack-quantized";
+      return scheme.inputs == InputFormat::kInt8 ? "int-quantized" : "pack-quantized";
     case ElementType::kE4M3:
       break;
   }
@@ -58,11 +77,12 @@ OrderedJson to_json(const QuantizationConfig& config) {
     const QuantizationGroup& group = config.groups[i];
     const std::string layout = compressed_tensors_format(group.scheme);
     formats.insert(layout);
-    groups[format("group_%zu", i)] = OrderedJson{{"targets", group.targets},
-                                                 {"format", layout},
-                                                 {"input_activations", nullptr},
-                                                 {"output_activations", nullptr},
-                                                 {"weights", weights_json(group.scheme)}};
+    groups[format("group_%zu", i)] =
+        OrderedJson{{"targets", group.targets},
+                    {"format", layout},
+                    {"input_activations", inputs_json(group.scheme.inputs)},
+                    {"output_activations", nullptr},
+                    {"weights", weights_json(group.scheme)}};
   }
   if (formats.empty()) throw std::logic_error("a quantization config has no groups");
   OrderedJson json;

@@ -31,10 +31,18 @@ void copy_rows(const QuantizedMatrix& matrix, int64_t bytes_a_row, TensorData* o
   }
 }
 
+// Codes less their offset.
+void copy_signed(const QuantizedMatrix& matrix, TensorData* out) {
+  copy_rows(matrix, matrix.cols(), out);
+  for (std::byte& code : out->data) code ^= std::byte{0x80};
+}
+
 void fill(const QuantizedMatrix& matrix, const std::string& suffix, TensorData* out) {
   const ScaleGrid& grid = matrix.grid;
   if (suffix == "weight_packed") {
     copy_rows(matrix, matrix.row_bytes, out);
+  } else if (suffix == "weight" && grid.scheme.element == ElementType::kInt) {
+    copy_signed(matrix, out);
   } else if (suffix == "weight") {
     copy_rows(matrix, matrix.cols(), out);
   } else if (suffix == "weight_scale" && grid.scheme.scale_type != ScaleType::kFloat) {
@@ -43,6 +51,8 @@ void fill(const QuantizedMatrix& matrix, const std::string& suffix, TensorData* 
     convert_from_f32(out->dtype, grid.scales.data(), grid.scales.size(), out->data.data());
   } else if (suffix == "weight_global_scale") {
     std::memcpy(out->data.data(), &grid.global_divisor, sizeof(float));
+  } else if (suffix.starts_with("input_")) {
+    convert_from_f32(out->dtype, &matrix.input_scale, 1, out->data.data());
   } else if (suffix == "weight_shape") {
     const int64_t shape[2] = {matrix.rows(), matrix.cols()};
     std::memcpy(out->data.data(), shape, sizeof(shape));
@@ -59,8 +69,9 @@ std::vector<TensorInfo> compressed_tensors_infos(const std::string& name, const 
   const int64_t groups = scheme.num_groups(cols);
   const std::string prefix = name + ".weight";
   std::vector<TensorInfo> infos;
-  if (layout == "float-quantized") {
-    infos.push_back({prefix, DType::kF8E4M3, {rows, cols}});
+  if (layout == "float-quantized" || layout == "int-quantized") {
+    const bool is_int = scheme.element == ElementType::kInt;
+    infos.push_back({prefix, is_int ? DType::kI8 : DType::kF8E4M3, {rows, cols}});
     infos.push_back({prefix + "_scale", scheme.scale_dtype, {rows, groups}});
   } else if (layout == "pack-quantized") {
     infos.push_back({prefix + "_packed", DType::kI32, {rows, ceil_div(cols * scheme.bits, 32)}});
@@ -76,6 +87,10 @@ std::vector<TensorInfo> compressed_tensors_infos(const std::string& name, const 
     infos.push_back({prefix + "_scale", is_nvfp4 ? DType::kF8E4M3 : DType::kU8, {rows, groups}});
     if (is_nvfp4) infos.push_back({prefix + "_global_scale", DType::kF32, {1}});
   }
+  if (scheme.inputs == InputFormat::kNvfp4)
+    infos.push_back({name + ".input_global_scale", DType::kF32, {1}});
+  if (scheme.inputs == InputFormat::kFp8Tensor)
+    infos.push_back({name + ".input_scale", scheme.scale_dtype, {1}});
   return infos;
 }
 

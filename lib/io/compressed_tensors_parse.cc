@@ -136,6 +136,34 @@ Scheme parse_weights(const Json& weights, const std::string& origin) {
              static_cast<long long>(group_size)));
 }
 
+// Those of its presets NVFP4, MXFP4, FP8_DYNAMIC and W4AFP8, FP8, and W8A8.
+InputFormat parse_inputs(const Json& inputs, const std::string& origin) {
+  if (!inputs.is_object()) throw FormatError(origin + " must be an object");
+  const int64_t bits = json_int(inputs, "num_bits", 8, origin);
+  const int64_t group = json_int(inputs, "group_size", 0, origin);
+  const std::string type = lower(json_string(inputs, "type", "int", origin));
+  const std::string strategy = strategy_of(inputs, group, origin);
+  const bool symmetric = json_bool(inputs, "symmetric", true, origin);
+  const Json dynamic = is_absent(inputs, "dynamic") ? Json(false) : inputs.at("dynamic");
+  const bool each_token = strategy == "token" && dynamic == true;
+  if (symmetric && type == "float") {
+    if (bits == 4 && strategy == "tensor_group" && group == 16 && dynamic == "local")
+      return InputFormat::kNvfp4;
+    if (bits == 4 && strategy == "group" && group == 32 && dynamic == true)
+      return InputFormat::kMxfp4;
+    if (bits == 8 && each_token) return InputFormat::kFp8;
+    if (bits == 8 && strategy == "tensor" && dynamic == false) return InputFormat::kFp8Tensor;
+  }
+  if (symmetric && type == "int" && bits == 8 && each_token) return InputFormat::kInt8;
+  throw UnsupportedError(format(
+      "%s: %s%lld-bit %s with strategy %s, group size %lld and dynamic %s; curvq reads nvfp4 "
+      "(tensor_group, 16, local), mxfp4 (group, 32, dynamic), fp8 (token, dynamic; tensor, "
+      "not dynamic) and int8 (token, dynamic)",
+      origin.c_str(), symmetric ? "" : "asymmetric ", static_cast<long long>(bits),
+      io::printable(type).c_str(), io::printable(strategy).c_str(), static_cast<long long>(group),
+      io::printable(dynamic.dump(-1, ' ', false, Json::error_handler_t::replace)).c_str()));
+}
+
 const std::set<std::string>& formats_of(const Scheme& scheme) {
   if (scheme.element == ElementType::kInt) return kIntFormats;
   if (scheme.element == ElementType::kE4M3) return kFp8Formats;
@@ -160,14 +188,20 @@ void check_format(const std::string& layout, const Scheme& scheme, const std::st
 QuantizationGroup parse_group(const Json& json, const std::string& model_format,
                               const std::string& origin) {
   if (!json.is_object()) throw FormatError(origin + " must be an object");
-  const std::string hint = "only weights may be quantized";
-  require_unused(json, "input_activations", origin, hint);
-  require_unused(json, "output_activations", origin, hint);
+  require_unused(json, "output_activations", origin, "outputs of layers cannot be quantized");
   QuantizationGroup group;
   group.targets = string_list(json, "targets", origin);
   if (group.targets.empty()) throw FormatError(origin + ": \"targets\" is missing or empty");
   if (is_absent(json, "weights")) throw FormatError(origin + ": \"weights\" is missing");
   group.scheme = parse_weights(json.at("weights"), origin + ".weights");
+  if (!is_absent(json, "input_activations")) {
+    group.scheme.inputs = parse_inputs(json.at("input_activations"), origin + ".input_activations");
+    try {
+      group.scheme.validate();
+    } catch (const UsageError& error) {
+      throw UnsupportedError(origin + ": " + error.what());
+    }
+  }
   check_format(json_string(json, "format", model_format, origin), group.scheme, origin);
   return group;
 }

@@ -5,6 +5,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/formats/input_rounding.h"
 #include "curvq/formats/minifloat.h"
 #include "curvq/io/compressed_tensors.h"
 #include "io/text.h"
@@ -18,7 +19,7 @@ using Shape = std::vector<int64_t>;
 class LayerReader {
  public:
   LayerReader(const Checkpoint& checkpoint, const std::string& name, const Scheme& scheme)
-      : checkpoint_(checkpoint), prefix_(name + ".weight") {
+      : checkpoint_(checkpoint), name_(name), prefix_(name + ".weight") {
     grid_.scheme = scheme;
   }
 
@@ -45,6 +46,7 @@ class LayerReader {
     } else {
       copy_codes(&matrix);
     }
+    matrix.input_scale = read_input_scale(matrix.scheme().inputs);
     return matrix;
   }
 
@@ -178,6 +180,21 @@ class LayerReader {
     }
   }
 
+  float read_input_scale(InputFormat inputs) const {
+    if (!has_input_scale(inputs)) return 0;
+    const bool divides = inputs == InputFormat::kNvfp4;
+    const TensorView& tensor =
+        checkpoint_.at(name_ + (divides ? ".input_global_scale" : ".input_scale"));
+    const bool half = tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16;
+    if (tensor.dtype != DType::kF32 && (divides || !half))
+      reject(tensor, divides ? "wanted F32" : "wanted F32, F16 or BF16");
+    require_count(tensor, 1);
+    const float scale = tensor.to_f32()[0];
+    if (!std::isfinite(scale) || scale <= 0)
+      reject(tensor, format("its value %g must be finite and positive", scale));
+    return scale;
+  }
+
   void check_scales(const TensorView& tensor) const {
     for (size_t i = 0; i < grid_.scales.size(); ++i) {
       if (std::isfinite(grid_.scales[i])) continue;
@@ -270,7 +287,7 @@ class LayerReader {
   }
 
   const Checkpoint& checkpoint_;
-  std::string prefix_;
+  std::string name_, prefix_;
   ScaleGrid grid_;
   const TensorView* codes_ = nullptr;
 };

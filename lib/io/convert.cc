@@ -113,6 +113,21 @@ void check_orientation(const io::ModelLayers& source, const std::string& model) 
                          "not handled");
 }
 
+// GPTQ and GGUF say nothing of inputs, plain weights have no need to.
+std::vector<io::ModelLayer> layers_for(Layout layout, std::vector<io::ModelLayer> layers) {
+  if (layout == Layout::kCompressedTensors || layout == Layout::kModelOpt) return layers;
+  std::string dropped;
+  for (io::ModelLayer& layer : layers) {
+    if (layer.scheme.inputs != InputFormat::kNone) dropped = layer.scheme.describe();
+    layer.scheme.inputs = InputFormat::kNone;
+  }
+  if (!dropped.empty()) {
+    log_warning("layers are " + dropped + "; " + std::string(layout_name(layout)) +
+                " keeps their weights, and leaves inputs unrounded");
+  }
+  return layers;
+}
+
 void check_options(const std::string& model, const ConvertOptions& options) {
   if (options.out.empty()) throw UsageError("a conversion needs an output");
   if (options.dtype && *options.dtype != DType::kF32 && *options.dtype != DType::kF16 &&
@@ -163,7 +178,7 @@ ConvertReport convert_model(const std::string& model, const ConvertOptions& opti
   const std::vector<const TensorView*> tensors =
       by_checkpoint ? source.checkpoint().tensors() : source.plain();
   const std::vector<io::ModelLayer> layers =
-      by_checkpoint ? std::vector<io::ModelLayer>() : source.layers();
+      by_checkpoint ? std::vector<io::ModelLayer>() : layers_for(options.layout, source.layers());
   for (const TensorView* tensor : tensors) {
     plain.push_back(stored_info(*tensor, options));
     report.num_decoded += tensor->format() != dtype_name(tensor->dtype);

@@ -79,7 +79,14 @@ class DirectoryTarget : public ConvertTarget {
   }
 
   void check(const ModelLayer& layer, const ModelLayer& first) const {
-    if (options_.layout == Layout::kModelOpt) check_modelopt(layer);
+    if (options_.layout == Layout::kModelOpt) {
+      check_modelopt(layer);
+      if (layer.scheme.inputs != first.scheme.inputs) {
+        throw UnsupportedError(layer.name + ": is " + layer.scheme.describe() + ", " + first.name +
+                               " is " + first.scheme.describe() +
+                               "; ModelOpt's NVFP4 rounds the inputs of all layers or of none");
+      }
+    }
     if (!is_gptq()) return;
     check_gptq(layer);
     Scheme scheme = layer.scheme;
@@ -105,7 +112,8 @@ class DirectoryTarget : public ConvertTarget {
   OrderedJson quantization(const std::vector<ModelLayer>& layers,
                            const std::vector<TensorInfo>& plain) const {
     const std::vector<std::string> kept = plain_modules(plain);
-    if (options_.layout == Layout::kModelOpt) return modelopt_config(kept);
+    if (options_.layout == Layout::kModelOpt)
+      return modelopt_config(layers.front().scheme.inputs, kept);
     if (is_gptq()) {
       if (kept.size() > 1) {
         throw UnsupportedError(kept.front() +

@@ -46,8 +46,8 @@ class CompressedTensorsReader : public LayerReader {
     return layers;
   }
   std::vector<std::string> parts() const override {
-    return {".weight",       ".weight_packed",     ".weight_scale",      ".weight_global_scale",
-            ".weight_shape", ".weight_zero_point", ".input_global_scale"};
+    return {".weight",       ".weight_packed",     ".weight_scale",       ".weight_global_scale",
+            ".weight_shape", ".weight_zero_point", ".input_global_scale", ".input_scale"};
   }
   QuantizedMatrix read(const Checkpoint& checkpoint, const ModelLayer& layer) const override {
     return compressed_tensors_unpack(checkpoint, layer.name, layer.scheme);

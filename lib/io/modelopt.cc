@@ -19,11 +19,11 @@ class ModelOptReader : public LayerReader {
       throw UnsupportedError(origin + ": quant_algo \"" + printable(algorithm) +
                              "\" is not handled; handled are NVFP4, W4A16_NVFP4");
     }
+    rounds_inputs_ = algorithm == "NVFP4";
   }
 
   std::vector<ModelLayer> find(const Checkpoint& checkpoint) const override {
     std::vector<ModelLayer> layers;
-    bool activations = false;
     for (const TensorView* tensor : checkpoint.tensors()) {
       const std::string ending = ".weight_scale_2";
       if (!tensor->name.ends_with(ending)) continue;
@@ -35,11 +35,8 @@ class ModelOptReader : public LayerReader {
                           "; NVFP4 codes are U8 [N, K/2], K in groups of 16");
       }
       layers.push_back({name, Scheme::nvfp4(), codes.shape[0], 2 * codes.shape[1]});
-      activations = activations || checkpoint.find(name + ".input_scale");
-    }
-    if (activations) {
-      log_warning(checkpoint.path() +
-                  ": scales of activations (input_scale) are left out: weights only");
+      if (rounds_inputs_ && checkpoint.find(name + ".input_scale") != nullptr)
+        layers.back().scheme.inputs = InputFormat::kNvfp4;
     }
     return layers;
   }
@@ -66,13 +63,7 @@ class ModelOptReader : public LayerReader {
     grid.rows = layer.rows;
     grid.cols = layer.cols;
     grid.groups = layer.cols / 16;
-    const float scale = global.to_f32()[0];
-    grid.global_divisor = 1.0f / scale;
-    if (!(scale > 0) || !std::isfinite(scale) || !std::isfinite(grid.global_divisor)) {
-      throw FormatError(format("%s: %s is %g; it and its reciprocal must be finite and positive",
-                               global.file.c_str(), printable(global.name).c_str(),
-                               static_cast<double>(scale)));
-    }
+    grid.global_divisor = divisor(global);
     const auto* scale_codes = reinterpret_cast<const uint8_t*>(scales.data);
     grid.scale_codes.assign(scale_codes, scale_codes + scales.num_elements());
     for (const uint8_t code : grid.scale_codes) {
@@ -83,12 +74,29 @@ class ModelOptReader : public LayerReader {
       grid.scales.push_back(value / grid.global_divisor);
     }
     QuantizedMatrix matrix(std::move(grid));
+    if (layer.scheme.inputs == InputFormat::kNvfp4)
+      matrix.input_scale = divisor(checkpoint.at(layer.name + ".input_scale"));
     for (int64_t row = 0; row < layer.rows; ++row) {
       const auto* from = reinterpret_cast<const uint8_t*>(codes.data) + row * codes.shape[1];
       std::copy(from, from + codes.shape[1], matrix.codes.data() + row * matrix.row_bytes);
     }
     return matrix;
   }
+
+ private:
+  // What compressed-tensors divides by: ModelOpt's scale multiplies.
+  static float divisor(const TensorView& tensor) {
+    const float scale = tensor.dtype == DType::kF32 && tensor.num_elements() == 1
+                            ? tensor.to_f32()[0]
+                            : std::nanf("");
+    const float reciprocal = 1.0f / scale;
+    if (scale > 0 && std::isfinite(scale) && std::isfinite(reciprocal)) return reciprocal;
+    throw FormatError(format("%s: %s is %g; it and its reciprocal must be finite and positive",
+                             tensor.file.c_str(), printable(tensor.name).c_str(),
+                             static_cast<double>(scale)));
+  }
+
+  bool rounds_inputs_ = false;
 };
 
 }  // namespace
@@ -105,9 +113,13 @@ void check_modelopt(const ModelLayer& layer) {
 
 std::vector<TensorInfo> modelopt_infos(const ModelLayer& layer) {
   const std::string weight = layer.name + ".weight";
-  return {{weight, DType::kU8, {layer.rows, layer.cols / 2}},
-          {weight + "_scale", DType::kF8E4M3, {layer.rows, layer.cols / 16}},
-          {weight + "_scale_2", DType::kF32, {}}};
+  std::vector<TensorInfo> infos = {
+      {weight, DType::kU8, {layer.rows, layer.cols / 2}},
+      {weight + "_scale", DType::kF8E4M3, {layer.rows, layer.cols / 16}},
+      {weight + "_scale_2", DType::kF32, {}}};
+  if (layer.scheme.inputs == InputFormat::kNvfp4)
+    infos.push_back({layer.name + ".input_scale", DType::kF32, {}});
+  return infos;
 }
 
 std::vector<TensorData> modelopt_pack(const ModelLayer& layer, const QuantizedMatrix& matrix) {
@@ -124,12 +136,16 @@ std::vector<TensorData> modelopt_pack(const ModelLayer& layer, const QuantizedMa
   std::memcpy(tensors[1].data.data(), matrix.grid.scale_codes.data(), tensors[1].data.size());
   const float scale = 1.0f / matrix.grid.global_divisor;
   std::memcpy(tensors[2].data.data(), &scale, sizeof(scale));
+  if (layer.scheme.inputs == InputFormat::kNvfp4) {
+    const float of_inputs = 1.0f / matrix.input_scale;
+    std::memcpy(tensors[3].data.data(), &of_inputs, sizeof(of_inputs));
+  }
   return tensors;
 }
 
-OrderedJson modelopt_config(const std::vector<std::string>& ignore) {
+OrderedJson modelopt_config(InputFormat inputs, const std::vector<std::string>& ignore) {
   return {{"quant_method", "modelopt"},
-          {"quant_algo", "W4A16_NVFP4"},
+          {"quant_algo", inputs == InputFormat::kNvfp4 ? "NVFP4" : "W4A16_NVFP4"},
           {"kv_cache_quant_algo", nullptr},
           {"group_size", 16},
           {"ignore", ignore},

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "curvq/formats/input_rounding.h"
 #include "io/io_testing.h"
 
 namespace curvq {
@@ -100,6 +101,47 @@ TEST(CompressedTensors, RoundTripKeepsEverything) {
       EXPECT_EQ(back.grid.scheme, matrix.grid.scheme);
     }
   }
+}
+
+Scheme with_inputs(Scheme scheme, InputFormat inputs) {
+  scheme.inputs = inputs;
+  return scheme;
+}
+
+TEST(CompressedTensors, RoundTripKeepsInputScales) {
+  for (const Scheme& scheme :
+       {with_inputs(Scheme::nvfp4(), InputFormat::kNvfp4),
+        with_inputs(Scheme::mxfp4(), InputFormat::kMxfp4),
+        with_inputs(Scheme::int8(), InputFormat::kInt8),
+        with_inputs(with_scale_dtype(Scheme::fp8(), DType::kBF16), InputFormat::kFp8Tensor)}) {
+    QuantizedMatrix matrix = random_matrix(scheme, 8, 96);
+    matrix.input_scale = input_scale(scheme, 3.3f);
+    const Tensors tensors = compressed_tensors_pack("m.proj", matrix);
+    int64_t bytes = 0;
+    for (const TensorData& tensor : tensors) {
+      if (!tensor.name.ends_with("_shape")) bytes += tensor.num_bytes();
+    }
+    EXPECT_EQ(bytes, matrix.stored_bytes()) << scheme.describe();
+    const QuantizedMatrix back = unpack(tensors, scheme);
+    EXPECT_EQ(back.codes, matrix.codes) << scheme.describe();
+    EXPECT_EQ(back.grid.scales, matrix.grid.scales);
+    EXPECT_EQ(back.scheme(), scheme);
+    EXPECT_EQ(back.input_scale, matrix.input_scale) << scheme.describe();
+    EXPECT_EQ(back.input_scale > 0, has_input_scale(scheme.inputs));
+  }
+}
+
+TEST(CompressedTensors, InputScalesMustBeThereAndPositive) {
+  const Scheme scheme = with_inputs(Scheme::nvfp4(), InputFormat::kNvfp4);
+  QuantizedMatrix matrix = random_matrix(scheme, 8, 32);
+  for (const float bad : {0.0f, -1.0f, NAN, INFINITY}) {
+    matrix.input_scale = bad;
+    EXPECT_ERROR(unpack(compressed_tensors_pack("m.proj", matrix), scheme), FormatError,
+                 AllOf(HasSubstr("m.proj.input_global_scale"), HasSubstr("positive")));
+  }
+  Tensors tensors = compressed_tensors_pack("m.proj", matrix);
+  remove(tensors, "input_global_scale");
+  EXPECT_ERROR(unpack(tensors, scheme), FormatError, HasSubstr("m.proj.input_global_scale"));
 }
 
 TEST(CompressedTensors, ScaleDtypeIsTakenFromTheFile) {

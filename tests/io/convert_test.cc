@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "curvq/formats/input_rounding.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/io/checkpoint.h"
 #include "curvq/io/compressed_tensors.h"
@@ -86,8 +87,9 @@ class ConvertTest : public ::testing::Test {
       std::vector<float> weight(rows * cols);
       for (float& value : weight) value = normal(random);
       std::fill_n(weight.begin(), 32, 0.0f);  // a group of zeros
-      const QuantizedMatrix matrix =
+      QuantizedMatrix matrix =
           quantize_rtn(weight.data(), rows, cols, scheme, max_abs(weight.data(), rows * cols));
+      matrix.input_scale = input_scale(scheme, 1.7f);
       for (TensorData& tensor : compressed_tensors_pack(block + layer, matrix))
         tensors.push_back(std::move(tensor));
       std::vector<float>& values = values_[block + layer + ".weight"];
@@ -163,6 +165,22 @@ TEST_F(ConvertTest, KeepsNvfp4AsBlocks) {
 }
 TEST_F(ConvertTest, KeepsNvfp4AsModelOpt) {
   expect_round_trip(Scheme::nvfp4(), Layout::kModelOpt, kReciprocal);
+}
+TEST_F(ConvertTest, KeepsNvfp4InputsAsModelOpt) {
+  Scheme scheme = Scheme::nvfp4();
+  scheme.inputs = InputFormat::kNvfp4;
+  expect_round_trip(scheme, Layout::kModelOpt, kReciprocal);
+  const Checkpoint modelopt(directory_ / "there");
+  EXPECT_NEAR(modelopt.at("model.layers.0.mlp.up_proj.input_scale").to_f32()[0], 1.7 / 2688, 1e-10);
+  EXPECT_EQ(read_model_config(directory_ / "there").at("quantization_config").at("quant_algo"),
+            "NVFP4");
+}
+TEST_F(ConvertTest, LeavesInputsOutWhereALayoutHasNoPlaceForThem) {
+  Scheme scheme = half_scales(Scheme::int8(0));
+  scheme.inputs = InputFormat::kInt8;
+  convert(make_model("ct", scheme), directory_ / "gptq", Layout::kGptq);
+  convert(directory_ / "gptq", directory_ / "values", Layout::kPlain);
+  expect_values(directory_ / "values", 0);
 }
 TEST_F(ConvertTest, KeepsInt4AsGptq) {
   expect_round_trip(half_scales(Scheme::int4(32)), Layout::kGptq, 0);

@@ -1,4 +1,5 @@
 #include "curvq/io/compressed_tensors.h"
+#include "curvq/io/safetensors.h"
 #include "io/io_testing.h"
 
 namespace curvq {
@@ -58,6 +59,48 @@ TEST(QuantizationConfigJson, WeightsOfEveryScheme) {
   EXPECT_EQ(
       weights_of(Scheme::fp8()),
       R"({"num_bits":8,"type":"float","strategy":"channel","symmetric":true,"dynamic":false})");
+}
+
+Scheme with_inputs(Scheme scheme, InputFormat inputs) {
+  scheme.inputs = inputs;
+  return scheme;
+}
+
+const Scheme kWithInputs[] = {with_inputs(Scheme::nvfp4(), InputFormat::kNvfp4),
+                              with_inputs(Scheme::mxfp4(), InputFormat::kMxfp4),
+                              with_inputs(Scheme::fp8(), InputFormat::kFp8),
+                              with_inputs(Scheme::fp8(), InputFormat::kFp8Tensor),
+                              with_inputs(Scheme::int8(), InputFormat::kInt8),
+                              with_inputs(Scheme::int4(128), InputFormat::kFp8)};
+
+// Its presets NVFP4, MXFP4, FP8_DYNAMIC, FP8, W8A8 and W4AFP8, without what is null.
+TEST(QuantizationConfigJson, InputsAreAsCompressedTensorsWritesThem) {
+  const SafetensorsFile golden(std::string(CURVQ_TEST_DATA) + "/formats/ct_inputs.safetensors");
+  for (const Scheme& scheme : kWithInputs) {
+    const TensorView& tensor = golden.at(std::string(input_format_name(scheme.inputs)) + "/config");
+    Json wanted = parse_json(
+        {reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.num_bytes())},
+        "golden");
+    for (auto it = wanted.begin(); it != wanted.end();)
+      it = it->is_null() ? wanted.erase(it) : std::next(it);
+    const OrderedJson group = to_json(one_group(scheme))["config_groups"]["group_0"];
+    EXPECT_EQ(Json::parse(group["input_activations"].dump()), wanted) << scheme.describe();
+  }
+}
+
+TEST(QuantizationConfigJson, InputsChooseTheLayoutOfInt8Only) {
+  std::vector<std::string> formats;
+  for (const Scheme& scheme : kWithInputs) formats.push_back(compressed_tensors_format(scheme));
+  EXPECT_THAT(formats,
+              ElementsAre("nvfp4-pack-quantized", "mxfp4-pack-quantized", "float-quantized",
+                          "float-quantized", "int-quantized", "pack-quantized"));
+}
+
+TEST(ParseQuantizationConfig, ReadsTheInputsThatToJsonWrites) {
+  for (const Scheme& scheme : kWithInputs) {
+    EXPECT_EQ(parse(dump_json(to_json(one_group(scheme)))).groups[0].scheme, scheme)
+        << scheme.describe();
+  }
 }
 
 TEST(QuantizationConfigJson, DifferentFormatsAreMixedPrecision) {
@@ -162,7 +205,15 @@ TEST(ParseQuantizationConfig, UnreadSettingsAreNamedWithTheirValue) {
   expect_unsupported(
       R"({"quant_method":"compressed-tensors","config_groups":{"group_0":{"targets":["Linear"],)"
       R"("weights":{},"input_activations":{"num_bits":8}}}})",
-      R"(group_0: "input_activations" is {"num_bits":8})");
+      "group_0.input_activations: 8-bit int with strategy tensor, group size 0 and dynamic false");
+  expect_unsupported(
+      R"({"quant_method":"compressed-tensors","config_groups":{"group_0":{"targets":["Linear"],)"
+      R"("weights":{},"input_activations":{"type":"float","strategy":"token","dynamic":true}}}})",
+      "group_0: inputs fp8 to weights of int8 channel");
+  expect_unsupported(
+      R"({"quant_method":"compressed-tensors","config_groups":{"group_0":{"targets":["Linear"],)"
+      R"("weights":{},"output_activations":{"num_bits":8}}}})",
+      R"("output_activations" is {"num_bits":8})");
 }
 
 TEST(ParseQuantizationConfig, ContradictionsAreFormatErrors) {

@@ -8,10 +8,14 @@
 //   pack-quantized         weight_packed I32 [N,ceil(K bits/32)], weight_scale [N,K/g] in the scale
 //                          dtype, weight_shape I64 [2], weight_zero_point I32 [ceil(N bits/32),K/g]
 //   float-quantized        weight F8_E4M3 [N,K], weight_scale [N,1]
+//   int-quantized          weight I8 [N,K], weight_scale [N,1]; of layers with int8 inputs
 //
-// Read, too, though not written: int-quantized and naive-quantized (weight I8 or F8_E4M3 [N,K],
-// weight_zero_point I8), one scale for all rows (weight_scale [1]), zero points that are not
-// packed.
+// and of layers whose inputs have a stored scale: input_global_scale F32 [1] (divides; nvfp4) or
+// input_scale [1] in the scale dtype (fp8-tensor).
+//
+// Read, too, though not written: naive-quantized (weight I8 or F8_E4M3 [N,K]) and int-quantized of
+// other layers, weight_zero_point I8, one scale for all rows (weight_scale [1]), zero points that
+// are not packed.
 #pragma once
 
 #include <optional>
