@@ -43,6 +43,12 @@ void declare(Options& options) {
           "whose arithmetic decides scales and codes, to the bit", "curvq")
       .add_choice("mx-rule", {"floor", "even", "ceil", "rceil"},
                   "rounding of mxfp4's power-of-two scales", "even")
+      .add_choice(
+          "input-format", {"none", "nvfp4", "mxfp4", "fp8", "fp8-tensor", "int8"},
+          "what whoever runs the checkpoint rounds the layers' inputs to: nvfp4 (W4A4, scale "
+          "by calibration) and mxfp4 of the same scheme; fp8, a scale a token, of fp8 and "
+          "int4; fp8-tensor, one scale by calibration, of fp8; int8, a scale a token, of int8",
+          "none")
       .add_choice("on-indivisible", {"error", "keep", "channel"},
                   "for layers whose inputs the group size does not divide: stop, keep the weight, "
                   "or one scale a row",
@@ -72,7 +78,7 @@ void declare(Options& options) {
 }
 
 void read_plan_file(const Options& options, PlanOptions& plan) {
-  for (const char* name : {"scheme", "group-size", "symmetric"}) {
+  for (const char* name : {"scheme", "group-size", "symmetric", "input-format"}) {
     if (options.given(name))
       throw UsageError(options.where(name) +
                        " stands beside --plan, which has each layer's scheme; leave one of them "
@@ -107,6 +113,7 @@ QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
   }
   scheme.rule = parse_scale_rule(options.text("scale-rule"));
   scheme.mx_rule = parse_mx_rule(options.text("mx-rule"));
+  scheme.inputs = parse_input_format(options.text("input-format"));
   out.plan.scheme = scheme;
   if (options.has("plan")) read_plan_file(options, out.plan);
   out.plan.ignore = options.list("ignore");

@@ -71,6 +71,13 @@ std::vector<float> BlockActivations::hessian(int64_t first, int64_t windows,
   return hessian;
 }
 
+float BlockActivations::input_amax(const std::string& layer) const {
+  const auto [least, most] = input_.aminmax();  // NaN if there is one
+  const float amax = std::max(-least.item<float>(), most.item<float>());
+  if (!std::isfinite(least.item<float>()) || !std::isfinite(amax)) throw_not_finite(layer);
+  return amax;
+}
+
 void BlockActivations::throw_not_finite(const std::string& layer) const {
   for (int64_t i = 0; i < input_.size(0); ++i) {
     const torch::Tensor bad = torch::nonzero(torch::logical_not(torch::isfinite(input_[i])));

@@ -36,6 +36,9 @@ class BlockActivations {
   std::vector<float> hessian(int64_t first, int64_t count, const torch::Tensor& weights,
                              const std::string& layer) const;
 
+  // The largest magnitude of the inputs. Throws as hessian().
+  float input_amax(const std::string& layer) const;
+
  private:
   // DecoderBlock::advance() for `count` windows; updates their residual stream.
   BlockState step(const DecoderBlock& block, size_t group, int64_t first, int64_t count);

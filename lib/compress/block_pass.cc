@@ -127,8 +127,12 @@ class BlockPass {
       return;
     }
     if (!activations_) return;
-    if (moments.hessian.empty() || options_.capture.token_weights) {
+    const bool known =
+        options_.hessians ? !moments.hessian.empty() : moments.input_amax.has_value();
+    if (!known || options_.capture.token_weights) {
       MomentsWanted wanted{.held_out = options_.held_out};
+      wanted.hessian = options_.hessians;
+      wanted.input_amax = options_.input_amax;
       wanted.tokens = model_.config().num_experts > 0;
       if (options_.capture.token_weights) wanted.energies = gradients.energies;
       wanted.residual_cross = writes_residual && options_.capture.residual_correction > 0;
@@ -232,7 +236,7 @@ void check_pass(const DecoderModel& model, const PassOptions& options,
                calibration != nullptr ? "use fewer or shorter calibration windows"
                                       : "the weights of a decoder block need as much"));
   }
-  if (calibration == nullptr) return;
+  if (calibration == nullptr || !options.hessians) return;
   const int64_t tokens = calibration->num_windows * calibration->length;
   for (const LayerShape& layer : layers) {
     if (layer.cols <= tokens) continue;

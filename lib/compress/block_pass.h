@@ -29,6 +29,8 @@ struct PassOptions {
   const TokenWindows* calibration = nullptr;  // null: no Hessians, unless from statistics
   std::string label;                          // of the progress line
   const LayerHessians* stats = nullptr;       // instead of calibration
+  bool hessians = true;                       // and all that is made with them are wanted
+  bool input_amax = false;                    // LayerMoments::input_amax is wanted
   bool output_factors = false;                // LayerMoments::output_factor is wanted
   int64_t held_out = 0;                       // windows, the last ones, that only judge
   std::string scratch;                        // directory for the output factors of all layers

@@ -36,6 +36,8 @@ LayerMoments layer_moments(const std::string& layer, const BlockActivations& qua
                          wanted.energies.narrow(0, first * length, count * length));
   };
   LayerMoments moments;
+  if (wanted.input_amax) moments.input_amax = quantized.input_amax(layer);
+  if (!wanted.hessian) return moments;
   const torch::Tensor u = weights(0, seen);
   moments.hessian = quantized.hessian(0, seen, u, layer);
   if (wanted.held_out > 0) {

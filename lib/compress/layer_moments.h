@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ struct LayerMoments {
   // [out, out], shrunk_factor() of the windows that rounding sees, and what the others' gradients
   // give; undefined where they are not wanted.
   torch::Tensor output_factor, held_out_factor;
-  double factor_shrinkage = 0;  // of output_factor towards the identity
-  int64_t tokens = 0;           // with inputs other than zero, held-out ones too
+  double factor_shrinkage = 0;      // of output_factor towards the identity
+  std::optional<float> input_amax;  // over all windows; not set where it is not wanted
+  int64_t tokens = 0;               // with inputs other than zero, held-out ones too
 };
 
 struct MomentsWanted {
@@ -27,6 +29,8 @@ struct MomentsWanted {
   torch::Tensor energies = {};  // [n * t] for mixed_weights(); undefined: all tokens alike
   bool residual_cross = false;
   bool tokens = false;
+  bool input_amax = false;
+  bool hessian = true;  // and all that is made with it; else input_amax alone
 };
 
 // Of the layers that read `quantized.input()`; with `originals`, the same tokens in the float

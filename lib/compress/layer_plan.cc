@@ -41,7 +41,7 @@ SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
   const auto fail = [&](const std::string& why) -> UsageError {
     return UsageError("rule '" + text + "': " + why +
                       "; a rule reads 'PATTERN = scheme key=value', keys are group-size, "
-                      "symmetric, scale-rule, mx-rule");
+                      "symmetric, scale-rule, mx-rule, input-format");
   };
   const size_t equals = text.find(" = ");
   if (equals == std::string::npos) throw fail("there is no ' = '");
@@ -83,6 +83,8 @@ SchemeRule SchemeRule::parse(const std::string& text, const Scheme& defaults) {
       scheme.rule = parse_scale_rule(value);
     } else if (key == "mx-rule") {
       scheme.mx_rule = parse_mx_rule(value);
+    } else if (key == "input-format") {
+      scheme.inputs = parse_input_format(value);
     } else {
       throw fail("there is no key '" + key + "'");
     }
@@ -108,6 +110,8 @@ std::string rule_text(const std::optional<Scheme>& scheme) {
     text.append(" scale-rule=").append(scale_rule_name(scheme->rule));
   if (scheme->scale_type == ScaleType::kE8M0 && scheme->mx_rule != MxRule::kEven)
     text.append(" mx-rule=").append(mx_rule_name(scheme->mx_rule));
+  if (scheme->inputs != InputFormat::kNone)
+    text.append(" input-format=").append(input_format_name(scheme->inputs));
   return text;
 }
 
@@ -163,6 +167,11 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
       } else if (options.on_indivisible == OnIndivisible::kChannel &&
                  planned.scheme->scale_type == ScaleType::kFloat) {
         planned.scheme->group_size = 0;
+        try {
+          planned.scheme->validate();  // of inputs, some formats go with groups only
+        } catch (const UsageError& error) {
+          throw UsageError(layer.name + ": " + error.what() + "; use --on-indivisible keep");
+        }
       } else {
         const bool channel = options.on_indivisible == OnIndivisible::kChannel;
         throw UsageError(layer.name + ": " + why + " (" + dividing_groups(layer.cols) + "); " +

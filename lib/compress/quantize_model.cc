@@ -15,6 +15,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
+#include "curvq/formats/input_rounding.h"
 #include "curvq/io/model_files.h"
 #include "curvq/kernels/gemm.h"
 #include "curvq/nn/decoder.h"
@@ -40,8 +41,8 @@ class ModelQuantizer {
     }
     check_model_target(directory, options.out, options.overwrite);
     if (!stats.empty()) stats_.emplace(stats);
-    set_pass(calibration);
     plan_ = plan_layers(internal::linear_shapes(model_), options.plan);
+    set_pass(calibration);
     output_ = plan_output(model_.checkpoint(), plan_);
     for (const PlannedLayer& layer : plan_) by_name_[layer.name] = &layer;
     report_.original_bytes = output_.original_bytes;
@@ -117,10 +118,22 @@ class ModelQuantizer {
     pass_.damping = options_.gptq.damping;
     pass_.label = "quantizing";
     pass_.output_factors = options_.output_factor;
-    if (!options_.uses_hessians()) return;
+    pass_.hessians = options_.uses_hessians();
+    for (const PlannedLayer& layer : plan_) {
+      if (!layer.scheme || !has_input_scale(layer.scheme->inputs)) continue;
+      pass_.input_amax = true;
+      if (calibration != nullptr) break;
+      throw UsageError(layer.name + ": inputs " +
+                       std::string(input_format_name(layer.scheme->inputs)) +
+                       " have a scale that only calibration data gives; use --calibration, or " +
+                       (layer.scheme->inputs == InputFormat::kNvfp4 ? "mxfp4, whose scales are"
+                                                                    : "fp8, whose scale is") +
+                       " found as inputs come");
+    }
+    if (!pass_.hessians && !pass_.input_amax) return;
     if (stats_) pass_.stats = &*stats_;
     pass_.calibration = calibration;
-    if (calibration != nullptr)
+    if (pass_.hessians && calibration != nullptr)
       pass_.held_out = options_.held_out_windows(calibration->num_windows);
   }
 
@@ -177,6 +190,7 @@ class ModelQuantizer {
     LayerResult result;
     std::vector<uint8_t> mask;
     QuantizedMatrix matrix = quantize_layer(problem, options_, result, &mask);
+    if (moments.input_amax) matrix.input_scale = input_scale(matrix.scheme(), *moments.input_amax);
     if (masks_) masks_->write({planned.name, planned.rows, planned.cols}, mask);
     std::vector<TensorData> tensors = compressed_tensors_pack(planned.name, matrix);
     for (const TensorData& tensor : tensors) writer.write(tensor);
@@ -193,6 +207,8 @@ class ModelQuantizer {
 
   // Lets the quantized weights compute what comes behind the layer.
   void use(Linear& linear, QuantizedMatrix matrix) const {
+    linear.inputs = matrix.scheme().inputs;
+    linear.input_scale = matrix.input_scale;
     const Activations activations = options_.calibration_activations();
     if (usable_activations(activations, matrix.scheme()) == Activations::kFloat32) {
       linear.weight = torch::empty({matrix.rows(), matrix.cols()});

@@ -13,6 +13,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/progress.h"
+#include "curvq/formats/input_rounding.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/io/model_files.h"
 #include "curvq/nn/decoder_config.h"
@@ -130,6 +131,12 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
   const auto start = std::chrono::steady_clock::now();
   const Checkpoint source(file);
   const std::vector<PlannedLayer> plan = plan_layers(find_layers(source), options.plan);
+  for (const PlannedLayer& layer : plan) {
+    if (!layer.scheme || !has_input_scale(layer.scheme->inputs)) continue;
+    throw UsageError(layer.name + ": inputs " +
+                     std::string(input_format_name(layer.scheme->inputs)) +
+                     " need calibration data, with a model directory of a known family");
+  }
   const OutputPlan output_plan = plan_output(source, plan);
   std::optional<internal::LayerHessians> stats;
   if (!stats_path.empty()) {

@@ -248,6 +248,7 @@ PrepackedWeight::PrepackedWeight(const QuantizedMatrix& weight) {
   internal::check_codes(weight);
   auto parts = std::make_shared<PrepackedWeightParts>();
   parts->grid.scheme = grid.scheme;
+  parts->input_scale = weight.input_scale;
   parts->grid.rows = grid.rows, parts->grid.cols = grid.cols, parts->grid.groups = grid.groups;
   parts->grid.global_divisor = grid.global_divisor, parts->grid.tensor_amax = grid.tensor_amax;
   internal::Panels& panels = parts->panels;
@@ -310,6 +311,7 @@ QuantizedMatrix PrepackedWeight::unpack() const {
     }
   }
   QuantizedMatrix matrix(std::move(grid));
+  matrix.input_scale = parts_->input_scale;
   const internal::Lines lines(*parts_);
   for (int64_t row = 0; row < matrix.rows(); ++row)
     lines.unpack(panels.codes + row / internal::kPanelRows * panels.code_stride, row, matrix);

@@ -31,6 +31,7 @@ class PanelBytes {
 
 struct PrepackedWeightParts {
   ScaleGrid grid;  // without its vectors
+  float input_scale = 0;
   PanelBytes codes, scales, zero_points;
   std::vector<uint8_t> scale_codes;  // only where they do not say what the scales are
   Panels panels;

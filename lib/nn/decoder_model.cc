@@ -200,6 +200,8 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
                         shape_string({packed->rows(), packed->cols()}) + ", config.json makes it " +
                         shape_string({info.out_features, info.in_features}));
     }
+    linear.inputs = packed->scheme().inputs;
+    linear.input_scale = packed->input_scale;
     if (engine_ != Engine::kDequantized) {
       linear.prepacked.emplace(*packed);
       linear.activations = engine_ == Engine::kPackedA15  ? Activations::kInt16

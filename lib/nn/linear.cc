@@ -2,6 +2,7 @@
 #include "curvq/nn/decoder.h"
 #include "nn/forward_together.h"
 #include "nn/packed_layers.h"
+#include "nn/rounded_input.h"
 
 namespace curvq {
 namespace {
@@ -22,13 +23,14 @@ struct KnownProduct : torch::autograd::Function<KnownProduct> {
 
 }  // namespace
 
-torch::Tensor Linear::forward(const torch::Tensor& x) const {
+torch::Tensor Linear::forward(const torch::Tensor& given) const {
+  if (prepacked) return internal::forward_prepacked({this}, given)[0];
+  const torch::Tensor x = internal::rounded_input(*this, given);
   if (product.defined()) {
     const torch::Tensor y = KnownProduct::apply(x, weight, product);
     return bias.defined() ? y + bias : y;
   }
   if (is_dense()) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
-  if (prepacked) return internal::forward_prepacked({this}, x)[0];
   const torch::Tensor input = x.contiguous();
   std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
   const int64_t in = shape.back(), rows = input.numel() / in;
@@ -46,7 +48,8 @@ std::vector<torch::Tensor> forward_together(const std::vector<Linear>& linears,
   constexpr int64_t kWorthStacking = 64;
   std::vector<torch::Tensor> outputs, weights;
   for (const Linear& linear : linears) {
-    if (linear.is_dense() && !linear.bias.defined() && !linear.product.defined())
+    if (linear.is_dense() && !linear.bias.defined() && !linear.product.defined() &&
+        internal::round_alike(linear, linears[0]))
       weights.push_back(linear.weight);
   }
   if (linears.size() == 1 || weights.size() < linears.size() ||
@@ -54,7 +57,8 @@ std::vector<torch::Tensor> forward_together(const std::vector<Linear>& linears,
     for (const Linear& linear : linears) outputs.push_back(linear.forward(x));
     return outputs;
   }
-  const torch::Tensor all = torch::linear(x, torch::cat(weights, 0));
+  const torch::Tensor all =
+      torch::linear(internal::rounded_input(linears[0], x), torch::cat(weights, 0));
   int64_t begin = 0;
   for (const torch::Tensor& weight : weights) {
     outputs.push_back(all.narrow(-1, begin, weight.size(0)));

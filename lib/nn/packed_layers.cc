@@ -4,18 +4,21 @@
 
 #include "curvq/kernels/linear.h"
 #include "curvq/nn/decoder.h"
+#include "nn/rounded_input.h"
 
 namespace curvq::internal {
 namespace {
 
-// Weights that one LinearInput serves.
-bool share_inputs(const PrepackedWeight& a, const PrepackedWeight& b) {
-  const Scheme &s = a.scheme(), &t = b.scheme();
-  return a.cols() == b.cols() && s.element == t.element && s.bits == t.bits &&
+// Layers that one LinearInput serves.
+bool share_inputs(const Linear& a, const Linear& b) {
+  const Scheme &s = a.prepacked->scheme(), &t = b.prepacked->scheme();
+  return a.activations == b.activations && round_alike(a, b) &&
+         a.prepacked->cols() == b.prepacked->cols() && s.element == t.element && s.bits == t.bits &&
          s.group_size == t.group_size && s.symmetric == t.symmetric;
 }
 
-LinearInput input_of(const Linear& linear, const torch::Tensor& x) {
+LinearInput input_of(const Linear& linear, const torch::Tensor& given) {
+  const torch::Tensor x = rounded_input(linear, given);
   const int64_t in = x.size(-1);
   const bool integer =
       linear.activations != Activations::kFloat32 && has_integer_inputs(linear.prepacked->scheme());
@@ -50,8 +53,7 @@ std::vector<torch::Tensor> forward_prepacked(const std::vector<const Linear*>& l
   const Linear* made_for = nullptr;
   for (const Linear* linear : linears) {
     const PrepackedWeight& weight = *linear->prepacked;
-    if (made_for == nullptr || !share_inputs(*made_for->prepacked, weight) ||
-        made_for->activations != linear->activations) {
+    if (made_for == nullptr || !share_inputs(*made_for, *linear)) {
       input.emplace(input_of(*linear, values));
       made_for = linear;
     }
@@ -71,8 +73,7 @@ std::vector<torch::Tensor> forward_prepacked(const std::vector<Linear>& linears,
 }
 
 torch::Tensor swiglu_prepacked(const Linear& gate, const Linear& up, const torch::Tensor& x) {
-  if (!share_inputs(*gate.prepacked, *up.prepacked) || gate.activations != up.activations)
-    return {};
+  if (!share_inputs(gate, up)) return {};
   const torch::Tensor values = x.contiguous();
   torch::Tensor out = output_of(gate, values);
   linear_swiglu(*gate.prepacked, *up.prepacked, input_of(gate, values), out.data_ptr<float>(),

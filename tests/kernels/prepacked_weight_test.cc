@@ -23,6 +23,7 @@ void expect_same(const QuantizedMatrix& a, const QuantizedMatrix& b) {
   EXPECT_EQ(a.grid.zero_points, b.grid.zero_points);
   EXPECT_EQ(a.row_bytes, b.row_bytes);
   EXPECT_EQ(a.codes, b.codes);
+  EXPECT_EQ(a.input_scale, b.input_scale);
 }
 
 TEST(PrepackedWeightTest, RoundTripsExactly) {
@@ -30,7 +31,8 @@ TEST(PrepackedWeightTest, RoundTripsExactly) {
     for (const Scheme& scheme : all_schemes_of(k)) {
       for (const int64_t n : {1, 16, 37}) {
         SCOPED_TRACE(scheme.describe() + ", k = " + std::to_string(k));
-        const QuantizedMatrix weight = random_matrix(scheme, n, k, 1);
+        QuantizedMatrix weight = random_matrix(scheme, n, k, 1);
+        weight.input_scale = 1.5f;
         expect_same(PrepackedWeight(weight).unpack(), weight);
       }
     }

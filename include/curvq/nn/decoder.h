@@ -20,7 +20,7 @@
 
 namespace curvq {
 
-// y = x W^T + b, W dense float32 or packed.
+// y = round(x) W^T + b, W dense float32 or packed.
 struct Linear {
   LinearInfo info;
   torch::Tensor weight;                           // [out, in]; undefined when packed
@@ -28,6 +28,10 @@ struct Linear {
   std::shared_ptr<const QuantizedMatrix> packed;  // or with rounded inputs, to calibrate behind it
   // What inputs of either are rounded to, where it can (kInt16: to 15 bits for `prepacked`).
   Activations activations = Activations::kFloat32;
+  // What its format rounds inputs to before that (see round_inputs()); gradients pass as if it did
+  // not.
+  InputFormat inputs = InputFormat::kNone;
+  float input_scale = 0;
   torch::Tensor bias;  // [out] or undefined
   // x W^T, [..., out], where it is known already (W dense): forward() takes it from here, its
   // gradient in x being that of the product. Undefined otherwise.
