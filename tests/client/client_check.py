@@ -1,13 +1,15 @@
 """Loads a checkpoint with transformers and compressed-tensors on the CPU, prints what they compute.
 
     client_check.py DIR --ids FILE.safetensors[:NAME] [--num-samples N] [--max-length L]
-                    [--mode dequantize|lazy|plain] [--dtype float32|bfloat16] [--reference DIR]
+                    [--mode dequantize|lazy|rounded|plain] [--dtype float32|bfloat16] [--reference DIR]
 
 The ids [windows, length] are independent windows; NAME is `input_ids` by default; the first N
 windows are used, each cut to its first L ids. Modes: `dequantize` decompresses the weights while
 loading, `lazy` keeps them compressed until the first forward pass (FP4 then runs in bfloat16
-only), `plain` is for a checkpoint that is not quantized; by default config.json decides between
-the first and the last.
+only), `rounded` is `lazy` for the dtype of choice: weights are decompressed and cast behind the
+loading (these two round inputs of layers where config.json says so, `dequantize` leaves them), and
+`plain` is for a checkpoint that is not quantized; by default config.json decides between the first
+and the last.
 
 Prints one JSON object: `perplexity` is over every window's next-token terms; with a reference
 (always in float32) `kl_mean` is KL(reference || model) and `top1_agreement` the share of equal
@@ -81,6 +83,10 @@ def load_model(directory: pathlib.Path, mode: str | None, dtype: torch.dtype) ->
             f"{directory}: "
             + "; ".join(f"{what}: {found}" for what, found in info.items() if found)
         )
+    if mode == "rounded":
+        with quiet():
+            model.hf_quantizer.compressor.decompress_model(model)
+        model.to(dtype)
     return model.eval()
 
 
@@ -122,7 +128,7 @@ def main() -> None:
     )
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--ids", required=True)
-    parser.add_argument("--mode", choices=("dequantize", "lazy", "plain"))
+    parser.add_argument("--mode", choices=("dequantize", "lazy", "rounded", "plain"))
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--num-samples", type=int)
     parser.add_argument("--max-length", type=int)
