@@ -95,19 +95,9 @@ void BpeScratch::trim() {
   std::vector<Merge>().swap(queue_);
 }
 
-int32_t Bpe::token_id(std::string_view token) const {
-  const auto entry = ids_.find(token);
-  return entry == ids_.end() ? -1 : entry->second;
-}
-
-const std::string* Bpe::token(int32_t id) const {
-  const auto entry = tokens_.find(id);
-  return entry == tokens_.end() ? nullptr : entry->second;
-}
-
 void Bpe::encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const {
   if (ignore_merges_) {
-    if (const int32_t id = token_id(word); id >= 0) {
+    if (const int32_t id = vocabulary().id(word); id >= 0) {
       ids.push_back(id);
       return;
     }

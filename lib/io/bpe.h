@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "curvq/io/json.h"
+#include "io/token_model.h"
 
 namespace curvq::io {
 
@@ -27,11 +26,6 @@ class IntMap {
 
   std::vector<uint64_t> keys_, values_;
   size_t size_ = 0;
-};
-
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
 // What encoding needs besides the model, for one thread at a time: buffers, and the ids of words
@@ -68,27 +62,16 @@ class BpeScratch {
   std::vector<int32_t> word_ids_;
 };
 
-// Immutable after loading, may be shared by threads.
-class Bpe {
+class Bpe : public TokenModel {
  public:
-  // `model` is the value of "model" in tokenizer.json; `where` names it in messages.
   Bpe(const Json& model, const std::string& where);
-  Bpe(Bpe&&) = default;
 
-  // Appends the ids of one word, which is merged as a whole. O(n log n) for n characters.
-  // Throws FormatError if a character needs an unk_token that the vocabulary lacks.
-  void encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
-
-  // -1 if there is none.
-  int32_t token_id(std::string_view token) const;
-  // nullptr if there is none.
-  const std::string* token(int32_t id) const;
-  int32_t max_id() const { return max_id_; }  // -1 if there are none
-  size_t size() const { return ids_.size(); }
+  // A word is merged as a whole. O(n log n) for n characters.
+  void encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const override;
 
  private:
   void read_options(const Json& model, const std::string& where);
-  void read_vocab(const Json& vocab, const std::string& where);
+  void find_characters();
   void read_merges(const Json& merges, const std::string& where);
   void add_merge(const std::string& left, const std::string& right, uint32_t rank,
                  const std::string& at);
@@ -101,9 +84,6 @@ class Bpe {
   size_t part_end(std::string_view word, size_t begin) const;
 
   std::string where_;
-  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
-  std::unordered_map<int32_t, const std::string*> tokens_;  // into the keys of ids_
-  int32_t max_id_ = -1;
   IntMap characters_;              // code point -> id, for tokens of one character
   IntMap merges_;                  // ids left << 32 | right -> rank << 32 | id
   IntMap reached_;                 // code points last of left << 32 | first of right, of each merge

@@ -9,9 +9,6 @@
 namespace curvq::io {
 namespace {
 
-// The largest vocabularies in use have 2^18 tokens; models size their embedding by the largest id.
-constexpr int64_t kMaxIds = int64_t{1} << 24;
-
 void require_empty(const Json& model, const char* key, const std::string& where) {
   const std::string value = json_string(model, key, "", where);
   if (!value.empty()) {
@@ -22,21 +19,18 @@ void require_empty(const Json& model, const char* key, const std::string& where)
 
 }  // namespace
 
-Bpe::Bpe(const Json& model, const std::string& where) : where_(where) {
-  if (!model.is_object()) throw FormatError(where + ": must be an object");
-  const std::string type = json_string(model, "type", "BPE", where);
-  if (type != "BPE") throw_unsupported(where, type, "BPE");
+Bpe::Bpe(const Json& model, const std::string& where) : TokenModel(model, where), where_(where) {
   read_options(model, where);
-  read_vocab(json_required(model, "vocab", where), where + ".vocab");
+  find_characters();
   read_merges(json_required(model, "merges", where), where + ".merges");
   if (json_bool(model, "byte_fallback", false, where)) {
     for (int byte = 0; byte < 256; ++byte) {
       const char* digits = "0123456789ABCDEF";
       byte_ids_.push_back(
-          token_id(std::string("<0x") + digits[byte / 16] + digits[byte % 16] + ">"));
+          vocabulary().id(std::string("<0x") + digits[byte / 16] + digits[byte % 16] + ">"));
     }
   }
-  unk_id_ = has_unk_ ? token_id(unk_token_) : -1;
+  unk_id_ = has_unk_ ? vocabulary().id(unk_token_) : -1;
 }
 
 void Bpe::read_options(const Json& model, const std::string& where) {
@@ -52,25 +46,8 @@ void Bpe::read_options(const Json& model, const std::string& where) {
   ignore_merges_ = json_bool(model, "ignore_merges", false, where);
 }
 
-void Bpe::read_vocab(const Json& vocab, const std::string& where) {
-  if (!vocab.is_object()) {
-    throw FormatError(where + ": must be an object, found " + vocab.type_name());
-  }
-  ids_.reserve(vocab.size());
-  tokens_.reserve(vocab.size());
-  for (const auto& [token, value] : vocab.items()) {
-    const bool small = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{kMaxIds};
-    if (!small) {
-      throw FormatError(where + ": the id of " + in_quotes(token) + " must be an integer from 0 to " +
-                        std::to_string(kMaxIds - 1) + ", found " + printable(value.dump()));
-    }
-    const auto id = static_cast<int32_t>(value.get<uint64_t>());
-    const auto [entry, is_new] = ids_.emplace(token, id);
-    if (const auto [other, first] = tokens_.emplace(id, &entry->first); !first) {
-      throw FormatError(where + ": " + in_quotes(*other->second) + " and " + in_quotes(token) +
-                        " have the same id " + std::to_string(id));
-    }
-    max_id_ = std::max(max_id_, id);
+void Bpe::find_characters() {
+  for (const auto& [token, id] : vocabulary().ids()) {
     size_t position = 0;
     const char32_t code_point = token.empty() ? 0 : next_code_point(token, position);
     if (!token.empty() && position == token.size()) {
@@ -82,7 +59,7 @@ void Bpe::read_vocab(const Json& vocab, const std::string& where) {
 void Bpe::add_merge(const std::string& left, const std::string& right, uint32_t rank,
                     const std::string& at) {
   const auto id_of = [&](const std::string& token) {
-    const int32_t id = token_id(token);
+    const int32_t id = vocabulary().id(token);
     if (id < 0) throw FormatError(at + ": " + in_quotes(token) + " is not in the vocabulary");
     return id;
   };

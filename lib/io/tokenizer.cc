@@ -72,7 +72,7 @@ struct Tokenizer::Impl {
       added_by_id.emplace(token.id, &token);
       max_id = std::max(max_id, token.id);
     }
-    max_id = std::max(max_id, parts.model.max_id());
+    max_id = std::max(max_id, parts.model->vocabulary().max_id());
   }
 
   void append_text(std::string_view text, io::PieceList& list, Workspace& space) const;
@@ -136,7 +136,7 @@ std::vector<int32_t> Tokenizer::Impl::with_template(std::vector<int32_t> ids) co
 const std::string* Tokenizer::Impl::token_text(int32_t id, bool& special) const {
   const auto added = added_by_id.find(id);
   special = false;
-  if (added == added_by_id.end()) return parts.model.token(id);
+  if (added == added_by_id.end()) return parts.model->vocabulary().token(id);
   // A normalized form that is another string is not the special token's name.
   const auto named = added_ids.find(added->second->pattern);
   special = named != added_ids.end() && added_by_id.at(named->second)->special;
@@ -169,7 +169,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
     if (piece.token != io::kNoToken) {
       ids.push_back(piece.token);
     } else {
-      impl_->parts.model.encode(list.view(piece), space.bpe, ids);
+      impl_->parts.model->encode(list.view(piece), space.bpe, ids);
     }
   }
   return add_special_tokens ? impl_->with_template(std::move(ids)) : ids;
@@ -207,7 +207,8 @@ int64_t Tokenizer::vocab_size() const { return int64_t{impl_->max_id} + 1; }
 
 int32_t Tokenizer::token_id(std::string_view token) const {
   const auto added = impl_->added_ids.find(token);
-  return added != impl_->added_ids.end() ? added->second : impl_->parts.model.token_id(token);
+  return added != impl_->added_ids.end() ? added->second
+                                         : impl_->parts.model->vocabulary().id(token);
 }
 
 }  // namespace curvq

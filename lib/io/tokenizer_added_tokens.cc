@@ -20,23 +20,27 @@ void StringSet::finish() {
 std::optional<StringSet::Match> StringSet::find(std::string_view text, size_t& begin) const {
   for (; begin < text.size(); ++begin) {
     if (!first_.test(static_cast<uint8_t>(text[begin]))) continue;
-    // Those that begin like the text are a range, which each further byte narrows.
-    auto low = strings_.begin(), high = strings_.end();
-    std::optional<Match> longest;
-    for (size_t depth = 0; low != high; ++depth) {
-      if (low->text.size() == depth) {
-        longest = Match{low->value, begin + depth};
-        if (++low == high) break;
-      }
-      if (begin + depth == text.size()) break;
-      const auto byte = static_cast<uint8_t>(text[begin + depth]);
-      const auto at = [&](const Entry& entry) { return static_cast<uint8_t>(entry.text[depth]); };
-      low = std::partition_point(low, high, [&](const Entry& e) { return at(e) < byte; });
-      high = std::partition_point(low, high, [&](const Entry& e) { return at(e) == byte; });
-    }
-    if (longest) return longest;
+    if (const std::optional<Match> match = longest(text, begin)) return match;
   }
   return std::nullopt;
+}
+
+std::optional<StringSet::Match> StringSet::longest(std::string_view text, size_t begin) const {
+  // Those that begin like the text are a range, which each further byte narrows.
+  auto low = strings_.begin(), high = strings_.end();
+  std::optional<Match> found;
+  for (size_t depth = 0; low != high; ++depth) {
+    if (low->text.size() == depth) {
+      found = Match{low->value, begin + depth};
+      if (++low == high) break;
+    }
+    if (begin + depth == text.size()) break;
+    const auto byte = static_cast<uint8_t>(text[begin + depth]);
+    const auto at = [&](const Entry& entry) { return static_cast<uint8_t>(entry.text[depth]); };
+    low = std::partition_point(low, high, [&](const Entry& e) { return at(e) < byte; });
+    high = std::partition_point(low, high, [&](const Entry& e) { return at(e) == byte; });
+  }
+  return found;
 }
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {

@@ -35,6 +35,8 @@ class StringSet {
     size_t end;
   };
   std::optional<Match> find(std::string_view text, size_t& begin) const;
+  // The longest that begins at `begin`.
+  std::optional<Match> longest(std::string_view text, size_t begin) const;
 
  private:
   struct Entry {

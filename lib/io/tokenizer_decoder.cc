@@ -13,6 +13,17 @@ namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
+// `text` with each `from`, from left to right, as `to`.
+std::string replaced(const std::string& text, const std::string& from, const char* to) {
+  std::string out;
+  size_t begin = 0;
+  for (size_t at; (at = text.find(from, begin)) != std::string::npos;) {
+    out.append(text, begin, at - begin).append(to);
+    begin = at + from.size();
+  }
+  return out.append(text, begin);
+}
+
 class ByteLevel : public Decoder {
  public:
   void apply(std::vector<std::string>& tokens, TextWork&) const override {
@@ -150,19 +161,44 @@ class Metaspace : public Decoder {
   void apply(std::vector<std::string>& tokens, TextWork&) const override {
     for (size_t i = 0; i < tokens.size(); ++i) {
       const char* space = i == 0 && drop_first_ ? "" : " ";
-      std::string out;
-      size_t begin = 0;
-      for (size_t at; (at = tokens[i].find(replacement_, begin)) != std::string::npos;) {
-        out.append(tokens[i], begin, at - begin).append(space);
-        begin = at + replacement_.size();
-      }
-      tokens[i] = out.append(tokens[i], begin);
+      tokens[i] = replaced(tokens[i], replacement_, space);
     }
   }
 
  private:
   std::string replacement_;
   bool drop_first_;
+};
+
+// Joins the tokens of a word; with `cleanup`, takes out the spaces before English punctuation.
+class WordPieceJoin : public Decoder {
+ public:
+  WordPieceJoin(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
+
+  void apply(std::vector<std::string>& tokens, TextWork&) const override {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      std::string& token = tokens[i];
+      if (i > 0 && token.starts_with(prefix_)) {
+        token.erase(0, prefix_.size());
+      } else if (i > 0) {
+        token.insert(token.begin(), ' ');
+      }
+      if (cleanup_) clean(token);
+    }
+  }
+
+ private:
+  // In this order, each wherever it stands in a token.
+  static void clean(std::string& token) {
+    static constexpr std::pair<const char*, const char*> kReplacements[] = {
+        {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (const auto& [from, to] : kReplacements) token = replaced(token, from, to);
+  }
+
+  std::string prefix_;
+  bool cleanup_;
 };
 
 std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& type,
@@ -187,8 +223,13 @@ std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& 
                        !json_bool(component, "add_prefix_space", true, where);
     return std::make_unique<Metaspace>(json_character(component, "replacement", where), !never);
   }
-  throw_unsupported(where, type,
-                    "Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip and Metaspace");
+  if (type == "WordPiece") {
+    return std::make_unique<WordPieceJoin>(json_string(component, "prefix", "##", where),
+                                           json_bool(component, "cleanup", true, where));
+  }
+  throw_unsupported(
+      where, type,
+      "Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and WordPiece");
 }
 
 }  // namespace

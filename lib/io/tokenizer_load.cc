@@ -36,9 +36,9 @@ AddedToken read_added_token(const Json& entry, const std::string& where) {
 }
 
 // An added token has its id from the model's vocabulary, or the next free one after it.
-void check_id(AddedToken& token, int64_t stated, const Bpe& model, int32_t& next_id,
+void check_id(AddedToken& token, int64_t stated, const Vocabulary& model, int32_t& next_id,
               const std::string& where) {
-  const int32_t known = model.token_id(token.content);
+  const int32_t known = model.id(token.content);
   token.id = known >= 0 ? known : next_id++;
   if (token.id != stated) {
     throw FormatError(where + ": " + in_quotes(token.content) + " has id " +
@@ -92,14 +92,14 @@ AddedTokens read_added_tokens(const Json& list, const TokenizerParts& parts,
   }
   std::vector<AddedToken> tokens;
   std::unordered_set<std::string> seen;
-  auto next_id = static_cast<int32_t>(parts.model.size());
+  auto next_id = static_cast<int32_t>(parts.model->vocabulary().ids().size());
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = where + "[" + std::to_string(i) + "]";
     AddedToken token = read_added_token(list[i], at);
     if (!seen.insert(token.content).second) {
       throw FormatError(at + ": " + in_quotes(token.content) + " occurs twice");
     }
-    check_id(token, json_int(list[i], "id", at), parts.model, next_id, at);
+    check_id(token, json_int(list[i], "id", at), parts.model->vocabulary(), next_id, at);
     tokens.push_back(std::move(token));
   }
   normalize_tokens(tokens, parts.normalizers, where);
@@ -109,7 +109,7 @@ AddedTokens read_added_tokens(const Json& list, const TokenizerParts& parts,
 bool has_id(const TokenizerParts& parts, int64_t id) {
   if (id < 0 || id > std::numeric_limits<int32_t>::max()) return false;
   const std::vector<AddedToken>& added = parts.added.tokens();
-  return parts.model.token(static_cast<int32_t>(id)) != nullptr ||
+  return parts.model->vocabulary().token(static_cast<int32_t>(id)) != nullptr ||
          std::any_of(added.begin(), added.end(), [&](const AddedToken& t) { return t.id == id; });
 }
 
@@ -174,8 +174,8 @@ TokenizerParts load_tokenizer(const Json& root, const std::string& origin) {
   if (const std::string version = json_string(root, "version", "1.0", origin); version != "1.0") {
     throw UnsupportedError(where + "version " + printable(version) + " is not handled, only 1.0");
   }
-  TokenizerParts parts{
-      Bpe(json_required(root, "model", origin), where + "model"), {}, {}, {}, {}, false, {}, {}};
+  TokenizerParts parts;
+  parts.model = make_token_model(json_required(root, "model", origin), where + "model");
   parts.normalizers = make_normalizers(value_or_null(root, "normalizer"), where + "normalizer");
   parts.added =
       read_added_tokens(value_or_null(root, "added_tokens"), parts, where + "added_tokens");

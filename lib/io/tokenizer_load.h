@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "curvq/io/json.h"
-#include "io/bpe.h"
+#include "io/token_model.h"
 #include "io/tokenizer_added_tokens.h"
 #include "io/tokenizer_decoder.h"
 #include "io/tokenizer_normalizer.h"
@@ -15,7 +15,7 @@
 namespace curvq::io {
 
 struct TokenizerParts {
-  Bpe model;
+  std::unique_ptr<TokenModel> model;
   std::vector<std::unique_ptr<Normalizer>> normalizers;
   AddedTokens added;
   std::vector<std::unique_ptr<PreTokenizer>> pre_tokenizers;

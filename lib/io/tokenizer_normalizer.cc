@@ -106,6 +106,41 @@ class StripAccents : public CharacterMap {
   }
 };
 
+class StripNonspacing : public CharacterMap {
+  void map(char32_t code_point, std::string& out) const override {
+    if (!is_nonspacing_mark(code_point)) append_utf8(code_point, out);
+  }
+};
+
+// Drops what cannot be seen; all white space becomes a space.
+class CleanText : public CharacterMap {
+  void map(char32_t code_point, std::string& out) const override {
+    const bool line = code_point == '\t' || code_point == '\n' || code_point == '\r';
+    if (line || (is_white_space(code_point) && !is_control(code_point))) {
+      out.push_back(' ');
+    } else if (code_point != 0 && code_point != 0xFFFD && !is_control(code_point)) {
+      append_utf8(code_point, out);
+    }
+  }
+};
+
+// The ideographs of BERT's vocabulary; 2B820 to 2B91F are missing there, too.
+bool is_ideograph(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B81F) ||
+         (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
+         (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+class SpaceIdeographs : public CharacterMap {
+  void map(char32_t code_point, std::string& out) const override {
+    const char* space = is_ideograph(code_point) ? " " : "";
+    out.append(space);
+    append_utf8(code_point, out);
+    out.append(space);
+  }
+};
+
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
@@ -137,6 +172,20 @@ class Strip : public Normalizer {
   bool right_;
 };
 
+using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
+
+void add_bert_normalizers(const Json& component, const std::string& where, Normalizers& out) {
+  const bool lowercase = json_bool(component, "lowercase", true, where);
+  if (json_bool(component, "clean_text", true, where)) out.push_back(std::make_unique<CleanText>());
+  if (json_bool(component, "handle_chinese_chars", true, where))
+    out.push_back(std::make_unique<SpaceIdeographs>());
+  if (json_bool(component, "strip_accents", lowercase, where)) {
+    out.push_back(std::make_unique<UnicodeForm>(NormalForm::kNfd));
+    out.push_back(std::make_unique<StripNonspacing>());
+  }
+  if (lowercase) out.push_back(std::make_unique<Lowercase>());
+}
+
 std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::string& type,
                                             const std::string& where) {
   if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc);
@@ -157,17 +206,19 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
                                    json_bool(component, "strip_right", true, where));
   }
   throw_unsupported(where, type,
-                    "Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD, Lowercase, Strip and "
-                    "StripAccents");
+                    "Sequence, BertNormalizer, Prepend, Replace, NFC, NFD, NFKC, NFKD, Lowercase, "
+                    "Strip and StripAccents");
 }
 
 }  // namespace
 
 std::vector<std::unique_ptr<Normalizer>> make_normalizers(const Json& root,
                                                           const std::string& where) {
-  std::vector<std::unique_ptr<Normalizer>> out;
+  Normalizers out;
   for_each_component(root, "normalizers", where,
                      [&](const Json& component, const std::string& type, const std::string& at) {
+                       if (type == "BertNormalizer")
+                         return add_bert_normalizers(component, at, out);
                        out.push_back(make_normalizer(component, type, at));
                      });
   return out;

@@ -208,10 +208,13 @@ void add_stages(const Json& component, const std::string& type, const std::strin
     add_characters(is_white_space, SplitBehavior::kRemoved);
   } else if (type == "Punctuation") {
     add_characters(is_punctuation, behavior("Isolated"));
+  } else if (type == "BertPreTokenizer") {
+    add_characters(is_white_space, SplitBehavior::kRemoved);
+    add_characters(is_punctuation, SplitBehavior::kIsolated);
   } else {
     throw_unsupported(where, type,
                       "Sequence, ByteLevel, Split, Digits, Metaspace, Whitespace, "
-                      "WhitespaceSplit and Punctuation");
+                      "WhitespaceSplit, Punctuation and BertPreTokenizer");
   }
 }
 

@@ -156,6 +156,16 @@ bool is_mark(char32_t code_point) {
   return found >= UTF8PROC_CATEGORY_MN && found <= UTF8PROC_CATEGORY_ME;
 }
 
+bool is_nonspacing_mark(char32_t code_point) {
+  return category(code_point) == UTF8PROC_CATEGORY_MN;
+}
+
+bool is_control(char32_t code_point) {
+  const utf8proc_category_t found = category(code_point);
+  return found == UTF8PROC_CATEGORY_CC || found == UTF8PROC_CATEGORY_CF ||
+         found == UTF8PROC_CATEGORY_CO;
+}
+
 void append_lowercase(char32_t code_point, std::string& text) {
   // The only code point whose lower case is two.
   if (code_point == 0x130) {

@@ -17,10 +17,12 @@ char32_t next_code_point(std::string_view text, size_t& position);
 char32_t previous_code_point(std::string_view text, size_t position);
 void append_utf8(char32_t code_point, std::string& text);
 
-bool is_white_space(char32_t code_point);  // property White_Space
-bool is_number(char32_t code_point);       // general categories Nd, Nl, No
-bool is_punctuation(char32_t code_point);  // ASCII punctuation and general category P
-bool is_mark(char32_t code_point);         // general category M
+bool is_white_space(char32_t code_point);      // property White_Space
+bool is_number(char32_t code_point);           // general categories Nd, Nl, No
+bool is_punctuation(char32_t code_point);      // ASCII punctuation and general category P
+bool is_mark(char32_t code_point);             // general category M
+bool is_nonspacing_mark(char32_t code_point);  // general category Mn
+bool is_control(char32_t code_point);          // general categories Cc, Cf, Co
 
 // Full lower-case mapping of one code point, without context (a final sigma stays U+03C3).
 void append_lowercase(char32_t code_point, std::string& text);

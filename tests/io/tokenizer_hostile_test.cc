@@ -143,6 +143,28 @@ TEST_F(TokenizerHostile, AddedTokensThatAlmostMatchEverywhere) {
   EXPECT_THROW(from(file), UnsupportedError);
 }
 
+TEST_F(TokenizerHostile, WordPiecesThatAlmostMatchEverywhere) {
+  Json file = Json::parse(R"({"model": {"type": "WordPiece", "unk_token": "a",
+                              "max_input_chars_per_word": 1000000000}})");
+  const std::string almost = "##" + std::string(1000, 'a') + "b";
+  file["model"]["vocab"] = {{"a", 0}, {"##a", 1}, {almost, 2}};
+  EXPECT_EQ(from(file).encode(std::string(1 << 16, 'a'), false).size(), 1u << 16);
+  file["model"]["vocab"][std::string(2000, 'a')] = 3;
+  EXPECT_THROW(from(file), UnsupportedError);
+}
+
+TEST_F(TokenizerHostile, WordPiecesFullOfWhatIsCleanedUp) {
+  std::string token;
+  for (int i = 0; i < 250; ++i) token += " do not";
+  Json file = Json::parse(R"({"model": {"type": "BPE", "vocab": {}, "merges": []},
+                              "decoder": {"type": "WordPiece"}})");
+  for (int i = 0; i < 1000; ++i) file["model"]["vocab"][token + std::to_string(i)] = i;
+  std::vector<int32_t> ids(10000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % 1000);
+  EXPECT_EQ(from(file).decode({0}, false).substr(0, 12), " don't don't");
+  EXPECT_FALSE(from(file).decode(ids, false).empty());
+}
+
 TEST_F(TokenizerHostile, TemplateThatRepeatsTheText) {
   Json file = base_file();
   const Json text = Json::parse(R"({"Sequence": {"id": "A", "type_id": 0}})");

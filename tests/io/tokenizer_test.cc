@@ -51,7 +51,8 @@ TEST_P(TokenizerGolden, EqualsTokenizersPackage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, TokenizerGolden,
-                         ::testing::Values("stories260K", "bytelevel", "gpt4", "metaspace"));
+                         ::testing::Values("stories260K", "bytelevel", "gpt4", "metaspace",
+                                           "wordpiece"));
 
 Json base_file() { return read_json_file(kData + "characters.json"); }
 
@@ -264,6 +265,43 @@ TEST(Tokenizer, SuperscriptsAndFractionsOfLatin1AreWordCharactersInPatternsOnly)
   const int32_t pair = static_cast<int32_t>(file["model"]["vocab"].size());
   file["model"]["vocab"]["a\u00B2"] = pair;
   EXPECT_NE(from(file).encode("a\u00B2", false), Ids{pair});
+}
+
+Json word_piece_file() {
+  return Json::parse(
+      R"({"model": {"type": "WordPiece", "unk_token": "?", "max_input_chars_per_word": 5, "vocab":
+          {"?": 0, "a": 1, "ab": 2, "##c": 3, "##cc": 4, "ä": 5, "##ä": 6}}})");
+}
+
+TEST(Tokenizer, WordPieceTakesTheLongestTokenOrNone) {
+  const Tokenizer tokenizer = from(word_piece_file());
+  EXPECT_EQ(tokenizer.encode("abccc", false), (Ids{2, 4, 3}));
+  EXPECT_EQ(tokenizer.encode("abcccc", false), Ids{0});               // six characters
+  EXPECT_EQ(tokenizer.encode("äääää", false), (Ids{5, 6, 6, 6, 6}));  // ten bytes
+  EXPECT_EQ(tokenizer.encode("abcx", false), Ids{0});                 // all of the word
+  EXPECT_EQ(tokenizer.encode("##c", false), (Ids{3}));                // a token as it stands
+  EXPECT_EQ(tokenizer.encode("", false), Ids{});
+}
+
+TEST(Tokenizer, WordPieceNamesTheFieldThatIsWrong) {
+  const std::pair<const char*, const char*> kBad[] = {
+      {"/model/max_input_chars_per_word", "-1"},
+      {"/model/continuing_subword_prefix", "3"},
+      {"/model/vocab", "[]"},
+      {"/model/vocab/a", "2"},
+      {"/model/unk_token", "{}"},
+      {"/normalizer", R"({"type": "BertNormalizer", "lowercase": 1})"},
+      {"/decoder", R"({"type": "WordPiece", "cleanup": "no"})"}};
+  for (const auto& [pointer, replacement] : kBad) {
+    Json file = word_piece_file();
+    file[Json::json_pointer(pointer)] = Json::parse(replacement);
+    EXPECT_THROW(from(file), FormatError) << pointer;
+    EXPECT_THAT(error_of([&] { from(file); }), HasSubstr("t.json")) << pointer;
+  }
+  Json file = word_piece_file();
+  file["model"]["unk_token"] = "[UNK]";
+  EXPECT_EQ(from(file).encode("ab", false), Ids{2});
+  EXPECT_THROW(from(file).encode("x", false), FormatError);
 }
 
 // Parts of a long word are encoded by themselves where no merge can join them.

@@ -19,7 +19,8 @@ namespace curvq {
 //    replacements make 32 times longer, backtracking of patterns.
 class Tokenizer {
  public:
-  // Reads tokenizer.json (BPE models: byte-level, or SentencePiece style with byte fallback).
+  // Reads tokenizer.json (BPE models: byte-level, or SentencePiece style with byte fallback;
+  // WordPiece models, as BERT has).
   // Throws ResourceError if it cannot be read, FormatError if it is damaged (naming the field),
   // UnsupportedError for a component that is not handled (naming it and those that are).
   static Tokenizer from_file(const std::string& path);

@@ -5,10 +5,11 @@
     make_tokenizer_golden.py
 
 Beside this script it writes bytelevel.json (Digits and ByteLevel), gpt4.json (NFC, Split with a pattern of the GPT-4 kind,
-ignore_merges), metaspace.json (Metaspace, prepend_scheme first, tokens of all kinds), text.json (the lines of
+ignore_merges), metaspace.json (Metaspace, prepend_scheme first, tokens of all kinds), wordpiece.json (BERT), text.json (the lines of
 tokenizer_text.py), golden.json (ids and decoded text) and variants.json (characters.json with other components).
 stories260K.json is read.
 """
+import collections
 import json
 import pathlib
 
@@ -83,6 +84,32 @@ def metaspace(lines: list[str]) -> dict:
     return json.loads(tok.to_str())
 
 
+def word_piece(lines: list[str]) -> dict:
+    """Tokens are the commonest parts of words and most letters; the package's trainer breaks ties by chance."""
+    tok = Tokenizer(models.WordPiece(vocab={}, unk_token="[UNK]", max_input_chars_per_word=24))
+    tok.normalizer = normalizers.BertNormalizer()
+    tok.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tok.decoder = decoders.WordPiece()
+    tok.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    counts = collections.Counter()
+    for line in lines:
+        for word, _ in tok.pre_tokenizer.pre_tokenize_str(tok.normalizer.normalize_str(line)):
+            for begin in range(len(word)):
+                for end in range(begin + 1, min(begin + 8, len(word)) + 1):
+                    counts[("##" if begin > 0 else "") + word[begin:end]] += end - begin
+    known = sorted(counts, key=lambda piece: (-counts[piece], piece))[:600]
+    letters = {letter for piece in counts for letter in piece.removeprefix("##") if ord(letter) % 16}
+    known += sorted({prefix + letter for letter in letters for prefix in ("", "##")} - set(known))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    out = json.loads(tok.to_str())
+    out["model"]["vocab"] = {token: i for i, token in enumerate(special + known)}
+    tok = Tokenizer.from_str(json.dumps(out))
+    tok.add_special_tokens(special)
+    tok.add_tokens(["Caf\u00e9-X"])
+    return json.loads(tok.to_str())
+
+
 def characters(lines: list[str]) -> dict:
     """Merges over spaces, digits and punctuation, so that each cut shows in the ids."""
     tok = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
@@ -125,6 +152,13 @@ def variants() -> list[dict]:
     norm += [{"type": "Prepend", "prepend": "\u2581x"}, replace({"String": "s"}, "zz"), replace({"String": ""}, "-"),
              replace({"Regex": r"\s{2,}"}, " "), replace({"Regex": r"x*"}, "y"),
              sequence("normalizers", {"type": "NFD"}, {"type": "StripAccents"}, {"type": "Lowercase"}, {"type": "NFC"})]
+    def bert(clean: bool, spaced: bool, accents: bool | None, lower: bool) -> dict:
+        return {"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": spaced, "strip_accents": accents,
+                "lowercase": lower}
+
+    pre += [{"type": "BertPreTokenizer"}]
+    norm += [bert(True, True, None, True), bert(False, True, None, False), bert(True, False, True, False),
+             bert(False, False, False, True)]
     out = [{"pre_tokenizer": p} for p in pre] + [{"normalizer": n} for n in norm]
     out += [{"normalizer": n, "pre_tokenizer": meta("first")} for n in (
         {"type": "Strip", "strip_left": True, "strip_right": False}, replace({"Regex": "^.{2}"}, "qq"), {"type": "NFKD"},
@@ -157,7 +191,8 @@ def main() -> None:
     lines = tokenizer_text.lines()
     whole = "\n".join(lines)
     write("text.json", lines)
-    made = {"bytelevel": byte_level(lines), "gpt4": gpt4(lines), "metaspace": metaspace(lines)}
+    made = {"bytelevel": byte_level(lines), "gpt4": gpt4(lines), "metaspace": metaspace(lines),
+            "wordpiece": word_piece(lines)}
     for name, tok in made.items():
         write(f"{name}.json", tok)
     golden = {}
