@@ -77,7 +77,6 @@ struct Tokenizer::Impl {
 
   void append_text(std::string_view text, io::PieceList& list, Workspace& space) const;
   io::PieceList pieces_of(std::string_view text, Workspace& space) const;
-  std::vector<int32_t> with_template(std::vector<int32_t> ids) const;
   // nullptr if no token has the id.
   const std::string* token_text(int32_t id, bool& special) const;
 
@@ -127,12 +126,6 @@ io::PieceList Tokenizer::Impl::pieces_of(std::string_view text, Workspace& space
   return list;
 }
 
-std::vector<int32_t> Tokenizer::Impl::with_template(std::vector<int32_t> ids) const {
-  ids.insert(ids.begin(), parts.prefix_ids.begin(), parts.prefix_ids.end());
-  ids.insert(ids.end(), parts.suffix_ids.begin(), parts.suffix_ids.end());
-  return ids;
-}
-
 const std::string* Tokenizer::Impl::token_text(int32_t id, bool& special) const {
   const auto added = added_by_id.find(id);
   special = false;
@@ -172,7 +165,14 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
       impl_->parts.model->encode(list.view(piece), space.bpe, ids);
     }
   }
-  return add_special_tokens ? impl_->with_template(std::move(ids)) : ids;
+  return add_special_tokens ? with_special_tokens(std::move(ids)) : ids;
+}
+
+std::vector<int32_t> Tokenizer::with_special_tokens(std::vector<int32_t> ids) const {
+  const io::TokenizerParts& parts = impl_->parts;
+  ids.insert(ids.begin(), parts.prefix_ids.begin(), parts.prefix_ids.end());
+  ids.insert(ids.end(), parts.suffix_ids.begin(), parts.suffix_ids.end());
+  return ids;
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "io/bert_characters.h"
 #include "io/tokenizer_json.h"
 #include "io/unicode.h"
 
@@ -108,7 +109,7 @@ class StripAccents : public CharacterMap {
 
 class StripNonspacing : public CharacterMap {
   void map(char32_t code_point, std::string& out) const override {
-    if (!is_nonspacing_mark(code_point)) append_utf8(code_point, out);
+    if (!is_bert_mark(code_point)) append_utf8(code_point, out);
   }
 };
 
@@ -116,25 +117,17 @@ class StripNonspacing : public CharacterMap {
 class CleanText : public CharacterMap {
   void map(char32_t code_point, std::string& out) const override {
     const bool line = code_point == '\t' || code_point == '\n' || code_point == '\r';
-    if (line || (is_white_space(code_point) && !is_control(code_point))) {
+    if (line || (is_white_space(code_point) && !is_bert_control(code_point))) {
       out.push_back(' ');
-    } else if (code_point != 0 && code_point != 0xFFFD && !is_control(code_point)) {
+    } else if (code_point != 0 && code_point != 0xFFFD && !is_bert_control(code_point)) {
       append_utf8(code_point, out);
     }
   }
 };
 
-// The ideographs of BERT's vocabulary; 2B820 to 2B91F are missing there, too.
-bool is_ideograph(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
-         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B81F) ||
-         (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
-         (c >= 0x2F800 && c <= 0x2FA1F);
-}
-
 class SpaceIdeographs : public CharacterMap {
   void map(char32_t code_point, std::string& out) const override {
-    const char* space = is_ideograph(code_point) ? " " : "";
+    const char* space = is_bert_ideograph(code_point) ? " " : "";
     out.append(space);
     append_utf8(code_point, out);
     out.append(space);

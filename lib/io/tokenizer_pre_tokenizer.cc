@@ -1,6 +1,7 @@
 #include "io/tokenizer_pre_tokenizer.h"
 
 #include "curvq/core/error.h"
+#include "io/bert_characters.h"
 #include "io/text.h"
 #include "io/tokenizer_json.h"
 #include "io/tokenizer_split.h"
@@ -210,7 +211,7 @@ void add_stages(const Json& component, const std::string& type, const std::strin
     add_characters(is_punctuation, behavior("Isolated"));
   } else if (type == "BertPreTokenizer") {
     add_characters(is_white_space, SplitBehavior::kRemoved);
-    add_characters(is_punctuation, SplitBehavior::kIsolated);
+    add_characters(is_bert_punctuation, SplitBehavior::kIsolated);
   } else {
     throw_unsupported(where, type,
                       "Sequence, ByteLevel, Split, Digits, Metaspace, Whitespace, "

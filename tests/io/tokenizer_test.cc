@@ -283,6 +283,36 @@ TEST(Tokenizer, WordPieceTakesTheLongestTokenOrNone) {
   EXPECT_EQ(tokenizer.encode("", false), Ids{});
 }
 
+TEST(Tokenizer, EveryCharacterIsWhatItIsToBert) {
+  const Json golden = read_json_file(kData + "bert_characters.json");
+  const Tokenizer tokenizer = from(golden[0]);
+  const Json& ranges = golden[1];
+  ASSERT_GT(ranges.size(), 500u);
+  size_t next = 0;
+  Ids expected;
+  for (uint32_t c = 1; c < 0xE0200; ++c) {
+    if (c == 0xD800) c = 0xE000;
+    if (c == 0x30000) c = 0xE0000;
+    if (next < ranges.size() && ranges[next][0] == c) expected = ids_of(ranges[next++][1]);
+    std::string text = "a";
+    if (c < 0x80) {
+      text += static_cast<char>(c);
+    } else if (c < 0x800) {
+      for (const uint32_t byte : {0xC0 | c >> 6, 0x80 | (c & 0x3F)})
+        text += static_cast<char>(byte);
+    } else if (c < 0x10000) {
+      for (const uint32_t byte : {0xE0 | c >> 12, 0x80 | (c >> 6 & 0x3F), 0x80 | (c & 0x3F)})
+        text += static_cast<char>(byte);
+    } else {
+      for (const uint32_t byte :
+           {0xF0 | c >> 18, 0x80 | (c >> 12 & 0x3F), 0x80 | (c >> 6 & 0x3F), 0x80 | (c & 0x3F)})
+        text += static_cast<char>(byte);
+    }
+    EXPECT_EQ(tokenizer.encode(text + "b", false), expected) << "U+" << std::hex << c;
+  }
+  EXPECT_EQ(next, ranges.size());
+}
+
 TEST(Tokenizer, WordPieceNamesTheFieldThatIsWrong) {
   const std::pair<const char*, const char*> kBad[] = {
       {"/model/max_input_chars_per_word", "-1"},

@@ -110,6 +110,20 @@ def word_piece(lines: list[str]) -> dict:
     return json.loads(tok.to_str())
 
 
+def bert_characters() -> list:
+    """What becomes of each character between two letters: [first of those that do the same, ids], and so on."""
+    vocab = {"a": 0, "b": 1, "##b": 2, "[UNK]": 3}
+    tok = Tokenizer(models.WordPiece(vocab=vocab, unk_token="[UNK]"))
+    tok.normalizer = normalizers.BertNormalizer()
+    tok.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    out = []
+    for code_point in (*range(1, 0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE0200)):
+        ids = tok.encode(f"a{chr(code_point)}b").ids
+        if not out or out[-1][1] != ids:
+            out.append([code_point, ids])
+    return [json.loads(tok.to_str()), out]
+
+
 def characters(lines: list[str]) -> dict:
     """Merges over spaces, digits and punctuation, so that each cut shows in the ids."""
     tok = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
@@ -195,6 +209,7 @@ def main() -> None:
             "wordpiece": word_piece(lines)}
     for name, tok in made.items():
         write(f"{name}.json", tok)
+    write("bert_characters.json", bert_characters())
     golden = {}
     for name in ["stories260K", *made]:
         tok = Tokenizer.from_file(str(HERE / f"{name}.json"))
