@@ -8,11 +8,11 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/io/atomic_output.h"
-#include "curvq/io/json.h"
 #include "curvq/io/safetensors.h"
 #include "curvq/io/tokenizer.h"
 #include "io/hash.h"
 #include "io/text.h"
+#include "io/text_records.h"
 
 namespace curvq {
 namespace {
@@ -118,10 +118,7 @@ TokenWindows load_ids(const std::string& path, const std::string& name,
 
 void append_text(const std::string& text, const std::string& origin, const Tokenizer& tokenizer,
                  std::vector<int32_t>* ids) {
-  if (const auto bad = io::find_invalid_utf8(text)) {
-    throw FormatError(format("%s: is not UTF-8 at byte %zu (0x%02x); convert it to UTF-8",
-                             origin.c_str(), *bad, static_cast<uint8_t>(text[*bad])));
-  }
+  io::require_utf8(text, origin);
   const std::vector<int32_t> tokens = tokenizer.encode(text, false);
   ids->insert(ids->end(), tokens.begin(), tokens.end());
 }
@@ -130,22 +127,10 @@ void append_text(const std::string& text, const std::string& origin, const Token
 std::vector<int32_t> tokenize_jsonl(const std::string& content, const std::string& path,
                                     const Tokenizer& tokenizer, int64_t wanted) {
   std::vector<int32_t> ids;
-  int64_t line_number = 0;
-  for (size_t begin = 0; begin < content.size();) {
-    const size_t end = std::min(content.find('\n', begin), content.size());
-    const std::string line = content.substr(begin, end - begin);
-    begin = end + 1;
-    ++line_number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string origin =
-        format("%s line %lld", path.c_str(), static_cast<long long>(line_number));
-    const Json record = parse_json(line, origin);
-    if (!record.is_object() || !record.contains("text") || !record.at("text").is_string()) {
-      throw FormatError(origin + ": must be an object with a string \"text\"");
-    }
-    append_text(record.at("text").get_ref<const std::string&>(), origin, tokenizer, &ids);
-    if (wanted > 0 && static_cast<int64_t>(ids.size()) >= wanted) break;
-  }
+  io::for_each_record(content, path, [&](const std::string& text, const std::string& origin) {
+    append_text(text, origin, tokenizer, &ids);
+    return wanted == 0 || static_cast<int64_t>(ids.size()) < wanted;
+  });
   return ids;
 }
 
@@ -158,37 +143,48 @@ TokenWindows load_text(const std::string& path, const Tokenizer* tokenizer,
   }
   if (options.max_length == 0) throw UsageError(path + ": text needs a window length (max_length)");
   const std::string content = read_file(path);
+  const auto added =
+      options.special_tokens ? static_cast<int64_t>(tokenizer->with_special_tokens({}).size()) : 0;
+  const int64_t length = options.max_length - added;  // of the text in a window
+  if (length < 1) {
+    throw UsageError(format("%s: windows of %lld tokens leave no room beside %lld special tokens",
+                            path.c_str(), static_cast<long long>(options.max_length),
+                            static_cast<long long>(added)));
+  }
   int64_t wanted = 0;
-  if (__builtin_mul_overflow(options.num_samples, options.max_length, &wanted)) {
+  if (__builtin_mul_overflow(options.num_samples, length, &wanted)) {
     throw UsageError(format("%lld samples of %lld tokens are too many",
                             static_cast<long long>(options.num_samples),
                             static_cast<long long>(options.max_length)));
   }
-  std::vector<int32_t> ids;
+  std::vector<int32_t> text;
   if (ends_with(path, ".jsonl")) {
-    ids = tokenize_jsonl(content, path, *tokenizer, wanted);
+    text = tokenize_jsonl(content, path, *tokenizer, wanted);
   } else {
-    append_text(content, path, *tokenizer, &ids);
+    append_text(content, path, *tokenizer, &text);
   }
-  const auto num_ids = static_cast<int64_t>(ids.size());
+  const auto num_ids = static_cast<int64_t>(text.size());
   TokenWindows windows;
   windows.origin = path;
   windows.length = options.max_length;
-  windows.num_windows = num_ids / windows.length;
+  windows.num_windows = num_ids / length;
   if (windows.num_windows == 0) {
-    throw FormatError(format(
-        "%s: has %lld tokens, a window needs %lld; give more text or a smaller "
-        "--max-length",
-        path.c_str(), static_cast<long long>(num_ids), static_cast<long long>(windows.length)));
+    throw FormatError(
+        format("%s: has %lld tokens, a window needs %lld; give more text or a smaller "
+               "--max-length",
+               path.c_str(), static_cast<long long>(num_ids), static_cast<long long>(length)));
   }
   require_windows(windows, options.num_samples);
   if (options.num_samples > 0) windows.num_windows = options.num_samples;
-  ids.resize(static_cast<size_t>(windows.num_windows * windows.length));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const auto at = static_cast<int64_t>(i);
-    check_id(ids[i], options.vocab_size, at / windows.length, at % windows.length, path);
+  for (int64_t i = 0; i < windows.num_windows; ++i) {
+    std::vector<int32_t> window(text.begin() + i * length, text.begin() + (i + 1) * length);
+    if (options.special_tokens) window = tokenizer->with_special_tokens(std::move(window));
+    windows.ids.insert(windows.ids.end(), window.begin(), window.end());
   }
-  windows.ids = std::move(ids);
+  for (size_t i = 0; i < windows.ids.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    check_id(windows.ids[i], options.vocab_size, at / windows.length, at % windows.length, path);
+  }
   return windows;
 }
 

@@ -23,15 +23,16 @@ struct TokenWindows {
 TokenWindows window_range(const TokenWindows& windows, int64_t first, int64_t count);
 
 struct TokenWindowsOptions {
-  int64_t num_samples = 0;  // the first so many windows; 0: all
-  int64_t max_length = 0;   // of a window; 0: rows of ids as they are (text needs it)
-  int64_t vocab_size = 0;   // ids must be below; 0: not checked
+  int64_t num_samples = 0;      // the first so many windows; 0: all
+  int64_t max_length = 0;       // of a window; 0: rows of ids as they are (text needs it)
+  int64_t vocab_size = 0;       // ids must be below; 0: not checked
+  bool special_tokens = false;  // each window of text is one to the tokenizer's template
 };
 
 // `source`: FILE.txt, FILE.jsonl (objects with a string `text`), FILE.safetensors (`input_ids`), or
 // FILE.safetensors:NAME; ids int32 or int64 [n, length] (a vector is one window).
-//   Text is tokenized whole (for .jsonl every record by itself, joined in order), no special tokens
-//   are added, and cut into consecutive windows of max_length; a rest that is shorter is dropped.
+//   Text is tokenized whole (for .jsonl every record by itself, joined in order) and cut into
+//   consecutive windows of max_length, special tokens included; a rest that is shorter is dropped.
 //   A .jsonl file is read as far as num_samples needs.
 // Rows of ids longer than max_length are cut to their first max_length ids. Negative ids or ids >=
 // vocab_size among what is used are an error naming row, column, id and vocab_size.
