@@ -18,8 +18,7 @@ int bench_factors(const Options& options, Output& output) {
   if (!std::filesystem::is_directory(path))
     throw UsageError("bench factors needs a model directory");
   const DecoderModel model(path, Engine::kDequantized);
-  const TokenWindows windows =
-      load_windows(options, "data", path, model.config().max_positions, model.config().vocab_size);
+  const TokenWindows windows = load_windows(options, "data", path, model.config());
   output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
   output.inputs()["data"] = describe(windows);
   const torch::Tensor ids =

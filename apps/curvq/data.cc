@@ -6,6 +6,7 @@
 #include "curvq/core/error.h"
 #include "curvq/io/model_files.h"
 #include "curvq/io/tokenizer.h"
+#include "curvq/nn/decoder_config.h"
 
 namespace curvq::cli {
 
@@ -43,7 +44,7 @@ Tokenizer load_tokenizer(const std::string& model) {
 }
 
 TokenWindows load_windows(const Options& options, const std::string& option,
-                          const std::string& model, int64_t max_positions, int64_t vocab_size) {
+                          const std::string& model, const DecoderConfig& config) {
   const std::string source = options.text(option);
   const bool ids = source.find(".safetensors") != std::string::npos;
   std::optional<Tokenizer> tokenizer;
@@ -53,11 +54,12 @@ TokenWindows load_windows(const Options& options, const std::string& option,
   }
   TokenWindowsOptions window_options;
   window_options.num_samples = options.integer("num-samples");
-  window_options.vocab_size = vocab_size;
+  window_options.vocab_size = config.vocab_size;
+  window_options.special_tokens = config.bidirectional;
   if (options.has("max-length")) {
     window_options.max_length = options.integer("max-length");
   } else if (!ids) {
-    window_options.max_length = std::min<int64_t>(512, max_positions);
+    window_options.max_length = std::min<int64_t>(512, config.max_positions);
   }
   return load_token_windows(source, tokenizer ? &*tokenizer : nullptr, window_options);
 }

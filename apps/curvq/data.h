@@ -8,6 +8,10 @@
 #include "curvq/io/tokenizer.h"
 #include "options.h"
 
+namespace curvq {
+struct DecoderConfig;
+}
+
 namespace curvq::cli {
 
 // True for a bare .safetensors file; false for a directory. Throws UsageError for what does not
@@ -21,9 +25,9 @@ void add_window_options(Options& options);
 Tokenizer load_tokenizer(const std::string& model);
 
 // Windows out of the file that `option` names, tokenized with the tokenizer of the model directory
-// if it is text. `max_positions` and `vocab_size` are the model's.
+// if it is text, an encoder's each with its special tokens. `config` is the model's.
 TokenWindows load_windows(const Options& options, const std::string& option,
-                          const std::string& model, int64_t max_positions, int64_t vocab_size);
+                          const std::string& model, const DecoderConfig& config);
 
 // {"path", "hash", "windows", "length"} for the "inputs" of the JSON.
 OrderedJson describe(const TokenWindows& windows);

@@ -115,8 +115,7 @@ int run(const Options& options, Output& output) {
   std::unique_ptr<DecoderModel> reference;
   if (options.has("reference"))
     reference = std::make_unique<DecoderModel>(options.text("reference"), engine);
-  const TokenWindows windows =
-      load_windows(options, "data", path, model.config().max_positions, model.config().vocab_size);
+  const TokenWindows windows = load_windows(options, "data", path, model.config());
   output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
   if (reference) {
     output.inputs()["reference"] = {{"path", options.text("reference")},

@@ -117,8 +117,9 @@ struct Tokens {
 
 Tokens load_tokens(const Options& options, const std::string& model, const CostOptions& costs) {
   const DecoderConfig config = DecoderConfig::from_directory(model);
+  config.require_head("planning by loss");
   const auto load = [&](const std::string& option) {
-    return load_windows(options, option, model, config.max_positions, config.vocab_size);
+    return load_windows(options, option, model, config);
   };
   Tokens tokens;
   if (!options.has("stats")) {

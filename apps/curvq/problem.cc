@@ -120,6 +120,7 @@ Batch load_tokens(const DecoderModel& model, const Options& options, Output& out
   if (options.text("loss") != "cross_entropy")
     throw UsageError(options.where("loss") + ": the loss of a model directory is cross_entropy");
   const std::string source = options.text("data"), path = model.checkpoint().path();
+  model.config().require_head("the curvature of a next-token loss");
   output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
   Batch data;
   if (holds_xy(source)) {
@@ -128,8 +129,7 @@ Batch load_tokens(const DecoderModel& model, const Options& options, Output& out
                                {"hash", Checkpoint(source).content_hash()},
                                {"samples", data.inputs.size(0)}};
   } else {
-    const TokenWindows windows = load_windows(options, "data", path, model.config().max_positions,
-                                              model.config().vocab_size);
+    const TokenWindows windows = load_windows(options, "data", path, model.config());
     data = next_tokens(windows);
     output.inputs()["data"] = describe(windows);
   }

@@ -242,8 +242,7 @@ int run(const Options& options, Output& output) {
   if (options.has("scheme")) quantize_options = with_rounding(prune_options, options);
   const DecoderConfig config = DecoderConfig::from_directory(model);
   std::optional<TokenWindows> windows;
-  if (options.has("calibration"))
-    windows = load_windows(options, "calibration", model, config.max_positions, config.vocab_size);
+  if (options.has("calibration")) windows = load_windows(options, "calibration", model, config);
   output.inputs()["model"] = {{"path", model}, {"hash", Checkpoint(model).content_hash()}};
   if (windows) output.inputs()["calibration"] = describe(*windows);
   if (!prune_options.stats.empty()) {

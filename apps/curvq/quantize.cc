@@ -134,9 +134,9 @@ bool has_known_family(const std::string& model) {
 }
 
 bool guarded(const Options& options, const QuantizeOptions& quantize_options,
-             const TokenWindows* windows) {
+             const TokenWindows* windows, bool has_head) {
   if (options.has("guard")) return options.text("guard") == "held-out";
-  return options.text("preset") == "best" && windows != nullptr &&
+  return options.text("preset") == "best" && windows != nullptr && has_head &&
          quantize_options.held_out_windows(windows->num_windows) > 0;
 }
 
@@ -152,6 +152,7 @@ int run(const Options& options, Output& output) {
     throw UsageError(options.where("state") +
                      " needs a model of a known family, to go by its blocks");
   std::optional<TokenWindows> windows;
+  bool has_head = true;
   if (bare) {
     for (const char* name : {"token-weights", "gradient-share", "held-out", "guard",
                              "input-correction", "residual-correction"}) {
@@ -173,9 +174,11 @@ int run(const Options& options, Output& output) {
     }
     if (!by_tensors || options.has("calibration")) {
       const DecoderConfig config = DecoderConfig::from_directory(model);
+      has_head = !config.bidirectional;
+      if (options.has("guard") && options.text("guard") != "none")
+        config.require_head(options.where("guard") + " held-out");
       if (options.has("calibration")) {
-        windows =
-            load_windows(options, "calibration", model, config.max_positions, config.vocab_size);
+        windows = load_windows(options, "calibration", model, config);
       }
     }
   }
@@ -194,7 +197,7 @@ int run(const Options& options, Output& output) {
   };
   QuantizeReport report;
   Guard guard;
-  if (guarded(options, quantize_options, windows ? &*windows : nullptr)) {
+  if (guarded(options, quantize_options, windows ? &*windows : nullptr, has_head)) {
     if (!windows) throw UsageError("--guard held-out needs --calibration");
     report = quantize_guarded(
         model, *windows, quantize_options,

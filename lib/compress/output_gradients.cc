@@ -29,6 +29,7 @@ std::vector<int64_t> kept_widths(const DecoderConfig& config) {
 // Gradient in the residual stream behind the last block, [n, t, hidden].
 torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hidden,
                               torch::Generator& generator) {
+  if (model.config().bidirectional) return torch::randn(hidden.sizes(), generator);
   torch::Tensor gradient = torch::empty_like(hidden);
   const torch::Tensor tokens = hidden.flatten(0, 1), gradients = gradient.flatten(0, 1);
   const int64_t chunk = std::max<int64_t>(1, kLogits / model.config().vocab_size);

@@ -23,7 +23,8 @@ using GradientVisitor =
 
 // Visits all blocks and all tokens. The gradients are those of the summed negative log likelihood,
 // labels drawn from the model's own softmax, one a position, so that E[g g^T] is the output factor
-// of the Fisher matrix, the Hessian of KL(model || .).
+// of the Fisher matrix, the Hessian of KL(model || .). Of an encoder with outputs h they are those
+// of r h, r drawn from N(0, 1), so that E[g g^T] is that of the Hessian of |h' - h|^2 / 2.
 //   ids [n, t] int64
 // Goes about 512 tokens at a time forward, keeping each block's input and products, and back block
 // by block; only one block's weights are in memory. Costs two forward passes. Same seed, same

@@ -222,7 +222,14 @@ class ModelQuantizer {
   OrderedJson new_config() const {
     OrderedJson config = OrderedJson::parse(*read_model_file(directory_, "config.json"));
     const DecoderConfig& decoder = model_.config();
-    std::vector<std::string> untouched = {decoder.names.head};
+    std::vector<std::string> untouched;
+    if (!decoder.bidirectional) untouched.push_back(decoder.names.head);
+    for (const TensorView* tensor : model_.checkpoint().tensors()) {
+      // A pooler, or a head that is not computed here.
+      if (decoder.bidirectional && tensor->shape.size() == 2 && tensor->name.ends_with(".weight") &&
+          !tensor->name.starts_with(decoder.names.blocks))
+        untouched.push_back(tensor->name.substr(0, tensor->name.size() - 7));
+    }
     for (int64_t layer = 0; decoder.num_experts > 0 && layer < decoder.num_layers; ++layer)
       untouched.push_back(decoder.names.block(layer) + decoder.names.router);
     config["quantization_config"] = to_json(describe_plan(plan_, untouched));

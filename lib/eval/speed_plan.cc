@@ -267,6 +267,7 @@ void SpeedPlanOptions::validate(int64_t max_positions) const {
 SpeedPlan plan_speed(const std::string& path, const SpeedPlanOptions& options) {
   const DecoderModel model(path);
   const DecoderConfig& config = model.config();
+  config.require_head("planning the speed of generation");
   options.validate(config.max_positions);
   torch::NoGradGuard no_grad;
   at::set_num_threads(num_threads());

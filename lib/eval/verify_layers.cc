@@ -188,7 +188,7 @@ std::map<std::string, LinearInfo> linear_layers(const DecoderConfig& config) {
       for (const LinearInfo& linear : group) linears[linear.name] = linear;
     }
   }
-  if (!config.tied_embeddings) {
+  if (!config.tied_embeddings && !config.bidirectional) {
     const std::string& head = config.names.head;
     linears[head] = {head, config.hidden_size, config.vocab_size, false};
   }
@@ -197,8 +197,9 @@ std::map<std::string, LinearInfo> linear_layers(const DecoderConfig& config) {
 
 // What old checkpoints hold of rope and masks; loaders skip it.
 bool is_constant(const std::string& name) {
-  for (const char* constant : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
-                               ".attention.bias", ".attention.masked_bias"}) {
+  for (const char* constant :
+       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
+        ".attention.masked_bias", "embeddings.position_ids"}) {
     if (name.ends_with(constant)) return true;
   }
   return false;
@@ -226,6 +227,9 @@ void check_known_family(Context* context) {
   check_tied_head(context);
   for (const auto& [name, tensor] : context->tensors) {
     if (context->accounted.count(name) || is_constant(name)) continue;
+    // An encoder's pooler or head, which is not computed here.
+    const DecoderConfig& config = *context->decoder;
+    if (config.bidirectional && !name.starts_with(config.names.blocks)) continue;
     context->tensor_error(*tensor, "not part of the model that config.json describes");
   }
 }

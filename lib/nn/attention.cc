@@ -141,8 +141,8 @@ torch::Tensor DecoderBlock::attention_heads(const torch::Tensor& normed,
     values = cache->values.narrow(1, 0, cache->length).unsqueeze(0);
   }
   const bool narrow = window > 0 && begin + t > window;
-  if (!narrow && config.attention_softcap == 0 && config.attention_scale == 0 &&
-      internal::can_tile_attention(queries))
+  if (!narrow && !config.bidirectional && config.attention_softcap == 0 &&
+      config.attention_scale == 0 && internal::can_tile_attention(queries))
     return internal::tiled_attention(queries, keys, values);
   const int64_t repeats = config.num_heads / config.num_kv_heads;
   if (repeats > 1) {
@@ -162,7 +162,7 @@ torch::Tensor DecoderBlock::attention_heads(const torch::Tensor& normed,
                              scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim))),
                              config.attention_softcap)
           : at::scaled_dot_product_attention(queries, keys, values, mask, 0.0,
-                                             /*is_causal=*/!mask.has_value(), scale);
+                                             /*is_causal=*/!mask && !config.bidirectional, scale);
   return out.transpose(1, 2).reshape({n, t, config.num_heads * config.head_dim});
 }
 

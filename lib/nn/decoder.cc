@@ -25,9 +25,11 @@ torch::Tensor activate(torch::Tensor x, Activation activation) {
 
 torch::Tensor scaled(const torch::Tensor& x, double scale) { return scale == 1 ? x : x * scale; }
 
-// x + scale norm(linear(input)).
+// x + scale norm(linear(input)), or norm(x + linear(input)).
 torch::Tensor added(const torch::Tensor& x, const Linear& linear, const torch::Tensor& input,
-                    const Norm& norm, double scale) {
+                    const Norm& norm, const DecoderConfig& config) {
+  if (config.norm_of_sum) return norm.forward(internal::forward_onto(linear, input, x));
+  const double scale = config.residual_scale;
   if (!norm.weight.defined() && scale == 1) return internal::forward_onto(linear, input, x);
   return x + scaled(norm.forward(linear.forward(input)), scale);
 }
@@ -70,11 +72,11 @@ void DecoderBlock::advance(size_t group, BlockState& s, KeyValueCache* cache) co
   }
   torch::Tensor source = s.x;  // what the mlp reads
   if (group == 2) {
-    s.x = added(s.x, o, s.input, post_attention_norm, config.residual_scale);
+    s.x = added(s.x, o, s.input, post_attention_norm, config);
     if (!config.parallel_residual) source = s.x;
   }
   if (group == num_groups() && !router.defined()) {
-    s.x = added(s.x, mlps[0].down, s.input, post_mlp_norm, config.residual_scale);
+    s.x = added(s.x, mlps[0].down, s.input, post_mlp_norm, config);
     s.input = torch::Tensor();
     return;
   }
@@ -121,6 +123,7 @@ std::vector<std::vector<Linear*>> DecoderBlock::linears() {
 DecoderSession::DecoderSession(std::shared_ptr<const DecoderModel> model)
     : model_(std::move(model)) {
   const DecoderConfig& config = model_->config();
+  config.require_head("generating text");
   for (int64_t layer = 0; layer < config.num_layers; ++layer)
     blocks_.push_back(model_->load_block(layer));
   caches_.resize(blocks_.size());

@@ -135,7 +135,8 @@ void check_fixed_settings(const Json& json, const std::string& origin) {
   const std::pair<const char*, bool> kFixed[] = {
       {"do_layer_norm_before", true}, {"_remove_final_layer_norm", false},
       {"scale_attn_weights", true},   {"scale_attn_by_inverse_layer_idx", false},
-      {"add_cross_attention", false}, {"use_bidirectional_attention", false}};
+      {"add_cross_attention", false}, {"use_bidirectional_attention", false},
+      {"is_decoder", false}};
   for (const auto& [key, value] : kFixed) {
     if (json_bool(json, key, value, origin) != value)
       throw UnsupportedError(origin + ": " + key + " is " + (value ? "false" : "true") +
@@ -267,7 +268,31 @@ void read_rope(const Json& json, const std::string& path, DecoderConfig& config)
                  config.max_positions, path);
 }
 
+// Models with a head of their own hold the encoder under the family's name.
+void read_encoder(const Json& json, const std::string& path, DecoderConfig& config) {
+  config.num_token_types = bounded(json, "type_vocab_size", 1, 4096, path);
+  const std::string positions = json_string(json, "position_embedding_type", "absolute", path);
+  if (positions != "absolute") {
+    throw UnsupportedError(path + ": position_embedding_type \"" + positions +
+                           "\" is not handled, only absolute");
+  }
+  const Json classes = json.value("architectures", Json());
+  const bool named = classes.is_array() && !classes.empty() && classes[0].is_string();
+  if (!named || classes[0].get_ref<const std::string&>().ends_with("Model")) return;
+  DecoderNames& names = config.names;
+  for (std::string* name : {&names.embedding, &names.positions, &names.token_types,
+                            &names.embedding_norm, &names.blocks})
+    name->insert(0, config.family + ".");
+}
+
 }  // namespace
+
+void DecoderConfig::require_head(const std::string& what) const {
+  if (!bidirectional) return;
+  throw UnsupportedError(what + " needs a model that predicts the next token; " + family +
+                         " models are encoders, which `curvq eval --reference ORIGINAL` compares "
+                         "by their sentence embeddings");
+}
 
 bool is_known_family(const std::string& model_type) { return find_family(model_type) != nullptr; }
 
@@ -301,7 +326,11 @@ DecoderConfig DecoderConfig::from_directory(const std::string& directory) {
   config.o_bias = json_bool(json, spelling(json, attention_bias), config.o_bias, path);
   config.mlp_bias =
       json_bool(json, spelling(json, {"mlp_bias", "enable_bias"}), config.mlp_bias, path);
-  config.tied_embeddings = json_bool(json, "tie_word_embeddings", config.tied_embeddings, path);
+  if (config.bidirectional) {
+    read_encoder(json, path, config);
+  } else {
+    config.tied_embeddings = json_bool(json, "tie_word_embeddings", config.tied_embeddings, path);
+  }
   config.parallel_residual =
       json_bool(json, "use_parallel_residual", config.parallel_residual, path);
   config.windows = sliding_windows(json, *family, config.num_layers, path);

@@ -143,6 +143,12 @@ DecoderModel::DecoderModel(const std::string& directory, Engine engine, torch::S
     positions_ = load_float(config_.names.positions + ".weight",
                             {config_.max_positions + config_.position_offset, config_.hidden_size});
   }
+  if (!config_.names.token_types.empty()) {
+    const torch::Tensor types = load_float(config_.names.token_types + ".weight",
+                                           {config_.num_token_types, config_.hidden_size});
+    positions_ = positions_ + types[0];
+  }
+  embedding_norm_ = load_norm(config_.names.embedding_norm, config_.hidden_size);
 }
 
 torch::Tensor DecoderModel::load_float(const std::string& name,
@@ -185,7 +191,7 @@ torch::Tensor DecoderModel::embed(const torch::Tensor& ids, int64_t begin) const
   check_finite(out, table);
   std::vector<int64_t> shape(ids.sizes().begin(), ids.sizes().end());
   shape.push_back(hidden);
-  return stream_of(out.view(shape), positions_, begin, config_);
+  return embedding_norm_.forward(stream_of(out.view(shape), positions_, begin, config_));
 }
 
 Linear DecoderModel::load_linear(const LinearInfo& info) const {
@@ -267,6 +273,7 @@ torch::Tensor DecoderModel::head_input(const torch::Tensor& hidden) const {
 }
 
 torch::Tensor DecoderModel::head_output(const torch::Tensor& hidden) const {
+  config_.require_head("a distribution of tokens");
   if (!head_.defined()) {
     const DecoderNames& names = config_.names;
     const std::string name = (config_.tied_embeddings ? names.embedding : names.head) + ".weight";

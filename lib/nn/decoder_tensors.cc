@@ -49,6 +49,9 @@ std::vector<TensorInfo> expected_tensors(const DecoderConfig& c) {
   add(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size});
   if (!c.names.positions.empty())
     add(c.names.positions + ".weight", {c.max_positions + c.position_offset, c.hidden_size});
+  if (!c.names.token_types.empty())
+    add(c.names.token_types + ".weight", {c.num_token_types, c.hidden_size});
+  add_norm("", c.names.embedding_norm, c.hidden_size);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     const std::string prefix = c.names.block(layer);
     for (const std::string& name : {c.names.attention_norm, c.names.post_attention_norm,
@@ -67,13 +70,15 @@ std::vector<TensorInfo> expected_tensors(const DecoderConfig& c) {
     }
   }
   add_norm("", c.names.final_norm, c.hidden_size);
-  if (!c.tied_embeddings) add(c.names.head + ".weight", {c.vocab_size, c.hidden_size});
+  if (!c.tied_embeddings && !c.bidirectional)
+    add(c.names.head + ".weight", {c.vocab_size, c.hidden_size});
   return out;
 }
 
 std::string fused_group_key(const std::string& linear_name) {
   static const std::map<std::string, std::string> kFused = {
       {"q_proj", "qkv"},        {"k_proj", "qkv"},      {"v_proj", "qkv"},
+      {"query", "qkv"},         {"key", "qkv"},         {"value", "qkv"},
       {"gate_proj", "gate_up"}, {"up_proj", "gate_up"}, {"w1", "w1_w3"},
       {"w3", "w1_w3"},          {"q_a_proj", "qkv_a"},  {"kv_a_proj_with_mqa", "qkv_a"}};
   const size_t dot = linear_name.rfind('.');

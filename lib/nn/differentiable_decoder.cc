@@ -62,6 +62,7 @@ void check_ids(const torch::Tensor& ids, const DecoderConfig& config) {
 DifferentiableDecoder::DifferentiableDecoder(const DecoderModel& model, torch::ScalarType dtype,
                                              bool checkpoint)
     : config_(model.config()), checkpoint_(checkpoint) {
+  config_.require_head("the loss of all parameters");
   // `values` are those of `name` in float32, where the checkpoint does not hold them plainly.
   const auto leaf = [&](const std::string& name, const torch::Tensor& values) {
     const TensorView* stored = model.checkpoint().find(name);

@@ -170,13 +170,38 @@ Family gpt_neox() {
   return f;
 }
 
+Family bert() {
+  Family f = named("bert");
+  DecoderNames& n = f.config.names;
+  n.embedding = "embeddings.word_embeddings";
+  n.positions = "embeddings.position_embeddings";
+  n.token_types = "embeddings.token_type_embeddings";
+  n.embedding_norm = "embeddings.LayerNorm";
+  n.final_norm = n.head = n.attention_norm = n.mlp_norm = "";
+  n.blocks = "encoder.layer.";
+  n.post_attention_norm = "attention.output.LayerNorm";
+  n.post_mlp_norm = "output.LayerNorm";
+  n.qkv = {"attention.self.query", "attention.self.key", "attention.self.value"};
+  n.o = "attention.output.dense";
+  n.gate_up = {"intermediate.dense"};
+  n.down = "output.dense";
+  f.config.norm = NormKind::kLayer;
+  f.config.norm_epsilon = 1e-12;
+  f.config.activation = Activation::kGelu;
+  f.config.gated = false;
+  f.config.qkv_bias = f.config.o_bias = f.config.mlp_bias = true;
+  f.config.norm_of_sum = f.config.bidirectional = true;
+  f.rotates = false;
+  return f;
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
   static const std::vector<Family> kFamilies = {
-      named("llama"), mistral(), mixtral(),        qwen2(), qwen3(),
-      qwen3_moe(),    olmo2(),   named("granite"), phi3(),  gemma("gemma"),
-      gemma2(),       gemma3(),  gpt2(),           opt(),   gpt_neox()};
+      named("llama"),   mistral(), mixtral(),      qwen2(),  qwen3(),  qwen3_moe(), olmo2(),
+      named("granite"), phi3(),    gemma("gemma"), gemma2(), gemma3(), gpt2(),      opt(),
+      gpt_neox(),       bert()};
   return kFamilies;
 }
 

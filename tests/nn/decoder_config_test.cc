@@ -179,5 +179,29 @@ TEST(FusedGroupKey, IsEqualForLayersThatLoadersFuse) {
   EXPECT_EQ(fused_group_key("q_proj"), fused_group_key("k_proj"));
 }
 
+TEST_F(Config, Encoders) {
+  Json json = {
+      {"model_type", "bert"},     {"vocab_size", 512},           {"hidden_size", 64},
+      {"intermediate_size", 172}, {"num_hidden_layers", 5},      {"num_attention_heads", 8},
+      {"type_vocab_size", 2},     {"tie_word_embeddings", true}, {"architectures", {"BertModel"}}};
+  const DecoderConfig plain = read(json);
+  EXPECT_TRUE(plain.bidirectional);
+  EXPECT_FALSE(plain.tied_embeddings);
+  EXPECT_EQ(plain.names.block(1), "encoder.layer.1.");
+  json["architectures"] = {"BertForMaskedLM"};
+  EXPECT_EQ(read(json).names.block(1), "bert.encoder.layer.1.");
+  EXPECT_EQ(read(json).names.token_types, "bert.embeddings.token_type_embeddings");
+  json.erase("architectures");
+  EXPECT_EQ(read(json).names.embedding, "embeddings.word_embeddings");
+  json["position_embedding_type"] = "relative_key";
+  EXPECT_THAT(error(json), HasSubstr("position_embedding_type \"relative_key\""));
+  json["position_embedding_type"] = "absolute";
+  json["is_decoder"] = true;
+  EXPECT_THAT(error(json), HasSubstr("is_decoder is true"));
+  json["is_decoder"] = false;
+  json.erase("type_vocab_size");
+  EXPECT_THAT(error(json), HasSubstr("type_vocab_size"));
+}
+
 }  // namespace
 }  // namespace curvq

@@ -1,4 +1,4 @@
-// A decoder-only transformer on LibTorch tensors, block by block.
+// A decoder-only transformer (or an encoder) on LibTorch tensors, block by block.
 //
 // Everything is float32 (float64 where asked for) on the CPU. Weights stay in the mapped checkpoint
 // until a block is loaded, so that work which goes block by block needs the float weights of one
@@ -67,9 +67,9 @@ struct BlockState {
 
 // x' = x + r post_attention_norm(attention(attention_norm(x))), then
 //      x' + r post_mlp_norm(mlp(mlp_norm(x'))), r = residual_scale;
-// with parallel_residual the mlp reads x.
-//   attention  o(softmax(cap(s q k^T), causal, sliding window) v), grouped query heads; norms and
-//              RoPE on q and k
+// with parallel_residual the mlp reads x; with norm_of_sum x' = norm(x + attention(x)), and so on.
+//   attention  o(softmax(cap(s q k^T), causal unless bidirectional, sliding window) v), grouped
+//              query heads; norms and RoPE on q and k
 //   mlp        down(act(gate(x)) * up(x)), or down(act(up(x))); of experts, the sum over those
 //              chosen for a token, the experts_per_token largest of softmax(router x), by their
 //              shares
@@ -127,7 +127,8 @@ class DecoderModel {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   const std::optional<QuantizationConfig>& quantization() const { return quantization_; }
 
-  // ids [n, t] int64 -> [n, t, hidden], the residual stream ahead of the first block; `begin` is
+  // ids [n, t] int64 -> [n, t, hidden], the stream ahead of the first block: embeddings, learned
+  // positions, the first token type, their norm, as far as the family has them; `begin` is
   // the position of the first id. Reads only the rows that are needed.
   torch::Tensor embed(const torch::Tensor& ids, int64_t begin = 0) const;
   // Loads block `layer`. Throws NumericalError for weights that are not finite.
@@ -138,6 +139,7 @@ class DecoderModel {
   // Final norm: [..., hidden] -> [..., hidden], the input of the output head.
   torch::Tensor head_input(const torch::Tensor& hidden) const;
   // Final norm and output head: [..., hidden] -> [..., vocab]. The head is loaded at first use.
+  // Throws UnsupportedError for an encoder.
   torch::Tensor logits(const torch::Tensor& hidden) const;
   // The same in two steps: the head's product, and the logits out of it, scaled and capped.
   torch::Tensor head_output(const torch::Tensor& hidden) const;
@@ -160,7 +162,9 @@ class DecoderModel {
   Engine engine_;
   torch::ScalarType dtype_;
   Norm final_norm_;
-  torch::Tensor positions_;  // where they are learned, [position_offset + max_positions, hidden]
+  // Where they are learned, [position_offset + max_positions, hidden], with the first token type.
+  torch::Tensor positions_;
+  Norm embedding_norm_;
   mutable torch::Tensor head_;
 };
 

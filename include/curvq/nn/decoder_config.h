@@ -1,5 +1,6 @@
-// What a decoder-only transformer is made of, as data. A model family is a table row in
-// lib/nn/families.cc: a description that holds what a config.json of the family leaves unsaid.
+// What a decoder-only transformer, or an encoder like BERT, is made of, as data. A model family is
+// a table row in lib/nn/families.cc: a description that holds what a config.json of the family
+// leaves unsaid.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct RopeConfig {
 struct DecoderNames {
   std::string embedding = "model.embed_tokens", positions, final_norm = "model.norm",
               head = "lm_head";
+  std::string token_types, embedding_norm;
   std::string blocks = "model.layers.";  // a block's number and a point follow, then these:
   std::string attention_norm = "input_layernorm", post_attention_norm;
   std::string mlp_norm = "post_attention_layernorm", post_mlp_norm;
@@ -69,6 +71,9 @@ struct DecoderConfig {
   bool whole_qk_norm = false;                      // q_norm and k_norm are over all heads together
   bool transposed_weights = false;  // of blocks' linear layers, stored [in, out] unless quantized
   bool parallel_residual = false;   // attention and mlp read the same x
+  bool norm_of_sum = false;  // the norms behind attention and mlp are of x and what is added to it
+  bool bidirectional = false;  // an encoder: tokens see those behind them, too, and no head follows
+  int64_t num_token_types = 0;  // rows of their table; all tokens are of the first
 
   int64_t rope_dim = 0;  // leading elements of each head that are rotated; 0: no rope
   RopeConfig rope;
@@ -87,6 +92,9 @@ struct DecoderConfig {
   int64_t window(int64_t layer) const {
     return layer < static_cast<int64_t>(windows.size()) ? windows[layer] : 0;
   }
+
+  // Throws UnsupportedError for an encoder, which has no next token; `what` wants one.
+  void require_head(const std::string& what) const;
 
   // Reads and checks config.json (and generation_config.json) of a model directory, or what the
   // metadata of a GGUF says in their place. Throws
