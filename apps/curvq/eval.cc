@@ -8,15 +8,22 @@
 #include "curvq/nn/decoder.h"
 #include "curvq/report/table.h"
 #include "data.h"
+#include "eval_bounds.h"
+#include "eval_encoder.h"
 
 namespace curvq::cli {
 namespace {
 
 void declare(Options& options) {
   options.add_positional("MODEL", "model directory, original or quantized, or a .gguf")
-      .add_text("data", "FILE", "text (.txt, .jsonl) or token ids (.safetensors[:NAME])")
+      .add_text("data", "FILE",
+                "text (.txt, .jsonl) or token ids (.safetensors[:NAME]); for an encoder sentences, "
+                "one a line or record")
       .add_text("reference", "MODEL",
-                "the original model: adds the KL divergence from it and top-1 agreement")
+                "the original model: adds the KL divergence from it and top-1 agreement; for an "
+                "encoder compares sentence embeddings")
+      .add_output("embeddings", "FILE",
+                  "write an encoder's sentence embeddings (.safetensors, [n, hidden], length 1)")
       .add_choice(
           "engine", {"packed", "packed-a15", "packed-a8", "dequantized"},
           "run packed weights as they are (with the inputs of 4-bit layers rounded to integers "
@@ -68,47 +75,15 @@ std::string results_text(const EvalResult& r, bool color) {
                                    static_cast<long long>(r.windows));
 }
 
-struct Bound {
-  std::string text, key;
-  bool above;
-  double limit;
-};
-
-// 'kl_mean>0.1' and the like, checked before anything is computed.
-std::vector<Bound> parse_bounds(const Options& options) {
-  const OrderedJson known = results_json([] {
-    EvalResult r;
-    r.has_reference = true;
-    return r;
-  }());
-  std::vector<Bound> bounds;
-  for (const std::string& text : options.list("fail-if")) {
-    const size_t at = text.find_first_of("<>");
-    Bound bound{text, text.substr(0, std::min(at, text.size())),
-                at != std::string::npos && text[at] == '>', 0};
-    size_t used = 0;
-    try {
-      if (at != std::string::npos) bound.limit = std::stod(text.substr(at + 1), &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    if (at == std::string::npos || used == 0 || used != text.size() - at - 1 ||
-        std::isnan(bound.limit)) {
-      throw UsageError("--fail-if '" + text + "' does not read KEY>NUMBER or KEY<NUMBER");
-    }
-    if (!known.contains(bound.key))
-      throw UsageError("--fail-if '" + text + "': eval has no result of that name");
-    if (!options.has("reference") && !results_json(EvalResult{}).contains(bound.key)) {
-      throw UsageError("--fail-if '" + text + "' needs --reference");
-    }
-    bounds.push_back(bound);
-  }
-  return bounds;
-}
-
 int run(const Options& options, Output& output) {
-  const std::vector<Bound> bounds = parse_bounds(options);
   const std::string path = options.positional("MODEL");
+  if (DecoderConfig::from_directory(path).bidirectional) return eval_encoder(options, output);
+  if (options.has("embeddings"))
+    throw UsageError(options.where("embeddings") + " needs an encoder; this model predicts tokens");
+  EvalResult with_reference;
+  with_reference.has_reference = true;
+  const std::vector<Bound> bounds =
+      parse_bounds(options, results_json(EvalResult{}), results_json(with_reference));
   const Engine engine = parse_engine(options.text("engine"));
   options.text("data");
   const DecoderModel model(path, engine);
@@ -125,20 +100,12 @@ int run(const Options& options, Output& output) {
   const EvalResult result = evaluate(model, windows, reference.get());
   output.results() = results_json(result);
   output.text(results_text(result, output.color()));
-  int exit_code = 0;
-  for (const Bound& bound : bounds) {
-    const double value = output.results()[bound.key].get<double>();
-    if (bound.above ? !(value > bound.limit) : !(value < bound.limit)) continue;
-    log_error(
-        format("check '%s' failed: %s is %.6g", bound.text.c_str(), bound.key.c_str(), value));
-    exit_code = 6;
-  }
-  return exit_code;
+  return check_bounds(bounds, output.results());
 }
 
 }  // namespace
 
-const Command kEvalCommand = {"eval", "perplexity, KL to a reference, top-1 agreement", declare,
-                              run};
+const Command kEvalCommand = {
+    "eval", "perplexity, KL to a reference, top-1 agreement; sentence embeddings", declare, run};
 
 }  // namespace curvq::cli

@@ -46,6 +46,7 @@ int run(const Options& options, Output& output) {
   const Engine engine = parse_engine(options.text("engine"));
   const auto model = std::make_shared<DecoderModel>(path, engine);
   const DecoderConfig& config = model->config();
+  config.require_head("generating text");
   if (!options.flag("ignore-eos")) generate_options.stop_ids = config.eos_ids;
   const Tokenizer tokenizer = load_tokenizer(path);
   std::vector<int32_t> prompt =
