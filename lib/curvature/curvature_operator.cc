@@ -114,8 +114,12 @@ torch::Tensor CurvatureOperator::apply(const torch::Tensor& vectors) {
       for (int64_t row = 0; row < vectors.size(0); ++row) {
         const bool retain = keep || row + 1 < vectors.size(0);
         const auto part = graph->product(problem_.split(vectors[row].detach()), retain);
-        if (!products.defined()) products = torch::zeros({vectors.size(0), dimension()}, options());
-        problem_.add_to(products[row], part);
+        if (!products.defined()) products = torch::empty({vectors.size(0), dimension()}, options());
+        if (chunk == 0) {
+          problem_.copy_to(products[row], part);
+        } else {
+          problem_.add_to(products[row], part);
+        }
       }
     });
   }

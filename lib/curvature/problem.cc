@@ -230,6 +230,18 @@ std::vector<torch::Tensor> Problem::split(const torch::Tensor& vector) const {
   return tensors;
 }
 
+void Problem::copy_to(torch::Tensor vector, const std::vector<torch::Tensor>& tensors) const {
+  torch::NoGradGuard no_grad;
+  const std::vector<torch::Tensor> parts = split(vector);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (tensors[i].defined()) {
+      torch::Tensor(parts[i]).copy_(tensors[i]);
+    } else {
+      torch::Tensor(parts[i]).zero_();
+    }
+  }
+}
+
 void Problem::add_to(torch::Tensor vector, const std::vector<torch::Tensor>& tensors) const {
   torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor> parts = split(vector);

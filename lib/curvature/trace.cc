@@ -24,6 +24,24 @@ bool reached(const Estimate& e, double tolerance, double scale) {
   return tolerance == 0 || e.standard_error <= tolerance * scale;
 }
 
+// a[r]^T b[r] of rows r within each segment, [k, segments] float64 on the CPU, without a product of
+// their length in memory.
+torch::Tensor segment_products(const torch::Tensor& a, const torch::Tensor& b,
+                               const std::vector<Segment>& segments) {
+  constexpr int64_t kPanel = 1 << 16;
+  const auto count = static_cast<int64_t>(segments.size());
+  torch::Tensor sums = torch::zeros({a.size(0), count}, a.options().dtype(torch::kFloat64));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t end = segments[i].offset + segments[i].size;
+    for (int64_t begin = segments[i].offset; begin < end; begin += kPanel) {
+      const int64_t size = std::min(kPanel, end - begin);
+      const torch::Tensor panel = a.narrow(1, begin, size) * b.narrow(1, begin, size);
+      sums.select(1, i) += panel.sum(1, false, torch::kFloat64);
+    }
+  }
+  return sums.cpu();
+}
+
 // Rows of `samples` joined to `all`, [m, columns].
 void append(torch::Tensor& all, const torch::Tensor& samples) {
   all = all.defined() ? torch::cat({all, samples}) : samples;
@@ -51,12 +69,6 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
   torch::Tensor q;
   torch::Tensor exact = torch::zeros({static_cast<int64_t>(segments.size())}, torch::kFloat64);
   torch::Tensor exact_square = torch::zeros_like(exact);
-  const auto by_segment = [&](const torch::Tensor& products) {  // [k, n] -> [k, segments] sums
-    std::vector<torch::Tensor> sums;
-    for (const Segment& s : segments)
-      sums.push_back(products.narrow(1, s.offset, s.size).sum(1, false, torch::kFloat64));
-    return torch::stack(sums, 1).cpu();
-  };
   if (options.deflate > 0) {
     const int64_t rows = std::min(options.deflate, n);
     KrylovBasis basis(op, draw_probes(ProbeKind::kNormal, 1, n, op.options(), generator)[0], rows);
@@ -68,8 +80,9 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
     for (int64_t row = 0; row < q.size(0); ++row) {  // one at a time: they are long
       const torch::Tensor image = hq.narrow(0, row, 1);
       const torch::Tensor outside = image - image.matmul(q.t()).matmul(q);
-      exact += by_segment(q.narrow(0, row, 1) * (image + outside))[0];
-      exact_square += by_segment(image.square())[0];  // ||H||^2 = ||H Q^T||^2 + ||H P||^2
+      exact += segment_products(q.narrow(0, row, 1), image + outside, segments)[0];
+      exact_square +=
+          segment_products(image, image, segments)[0];  // ||H||^2 = ||H Q^T||^2 + ||H P||^2
     }
   }
   torch::Tensor traces, squares;  // [m, segments]
@@ -85,8 +98,8 @@ TraceResult hutchinson_trace(LinearOperator& op, const TraceOptions& options,
     const torch::Tensor hz = op.apply(z);
     torch::Tensor inner = hz;
     if (q.defined()) inner = hz - hz.matmul(q.t()).matmul(q);
-    append(traces, by_segment(z * inner) + exact);
-    append(squares, by_segment(hz.square()) + exact_square);
+    append(traces, segment_products(z, inner, segments) + exact);
+    append(squares, segment_products(hz, hz, segments) + exact_square);
     done += count;
     result.products += count;
     if (done < options.probes) continue;

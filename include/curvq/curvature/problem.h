@@ -81,7 +81,8 @@ class Problem {
 
   // A vector [dimension] as tensors of the parameters' shapes, and back. split() returns views.
   std::vector<torch::Tensor> split(const torch::Tensor& vector) const;
-  // vector += tensors; undefined ones are zero.
+  // vector = tensors, vector += tensors; undefined ones are zero.
+  void copy_to(torch::Tensor vector, const std::vector<torch::Tensor>& tensors) const;
   void add_to(torch::Tensor vector, const std::vector<torch::Tensor>& tensors) const;
   std::vector<torch::Tensor> values() const;
 
