@@ -262,15 +262,16 @@ def cheapest(settings, truth, seeds):
 
 
 def measure_eigen(options, peers):
-    settings = peers.eigen()
+    settings = {peer: of_peer for peer, of_peer in peers.eigen().items() if peer.split()[0] in options.peers}
     truth, _ = settings["curvlinops with scipy's eigsh"]["tol 0.001"](0)
     works = {}
     for peer, of_peer in settings.items():
         chosen = cheapest(of_peer, truth, options.rounds)
         works[f"{peer}, {chosen}"] = of_peer[chosen]
-    if not peers.is_large():
+    if not peers.is_large() and "hessian-eigenthings" in settings:
         works.setdefault("hessian-eigenthings, 20 steps", settings["hessian-eigenthings"]["20 steps"])
-    works.setdefault("PyHessian, tol 0.001", settings["PyHessian"]["tol 0.001"])
+    if "PyHessian" in settings:
+        works.setdefault("PyHessian, tol 0.001", settings["PyHessian"]["tol 0.001"])
     ours = Curvq(options, "eigen", options.rounds, "--tol", EIGENVALUE_TOLERANCE)
     seconds, results = take_turns([ours], works, options.rounds, warm=True)  # by the search
     curvq = ours.results()
@@ -320,6 +321,8 @@ def parse_options():
     parser.add_argument("--hvp-rounds", type=int, default=21)
     parser.add_argument("--probes", type=int, default=30)
     parser.add_argument("--deflate", type=int, default=8, help="vectors of a second way of curvq's; 0: none (they take memory)")
+    parser.add_argument("--peers", type=lambda text: text.split(","), default=["PyHessian", "curvlinops", "hessian-eigenthings"],
+                        help="of eigen; curvlinops, by scipy, is needed")
     parser.add_argument("--measure", type=lambda text: text.split(","), default=["hvp", "eigen", "trace"])
     parser.add_argument("--curvq", default=TOP / "build/release/bin/curvq")
     parser.add_argument("--out", type=pathlib.Path)
