@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <numbers>
 #include <string>
 
@@ -78,12 +79,32 @@ torch::Generator make_generator(uint64_t seed) {
   return torch::make_generator<at::CPUGeneratorImpl>(seed);
 }
 
+namespace {
+
+// Fair signs, 64 out of each draw.
+template <typename T>
+void draw_signs(T* out, int64_t count, torch::Generator& generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  auto* bits = at::check_generator<at::CPUGeneratorImpl>(generator);
+  for (int64_t begin = 0; begin < count; begin += 64) {
+    const uint64_t word = bits->random64();
+    const int64_t size = std::min<int64_t>(64, count - begin);
+    for (int64_t i = 0; i < size; ++i)
+      out[begin + i] = static_cast<T>(static_cast<int>(word >> i & 1) * 2 - 1);
+  }
+}
+
+}  // namespace
+
 torch::Tensor draw_probes(ProbeKind kind, int64_t count, int64_t dimension,
                           const torch::TensorOptions& options, torch::Generator generator) {
   const torch::TensorOptions host = options.device(torch::kCPU);
   torch::Tensor probes;
   if (kind == ProbeKind::kRademacher) {
-    probes = torch::randint(0, 2, {count, dimension}, generator, host).mul_(2).sub_(1);
+    probes = torch::empty({count, dimension}, host);
+    AT_DISPATCH_FLOATING_TYPES(probes.scalar_type(), "draw_probes", [&] {
+      draw_signs(probes.data_ptr<scalar_t>(), probes.numel(), generator);
+    });
   } else {
     probes = torch::randn({count, dimension}, generator, host);
   }
