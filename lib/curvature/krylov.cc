@@ -65,7 +65,9 @@ void KrylovBasis::extend() {
   residual_ = length_of(next);
   exhausted_ = size_ == op_.dimension() ||
                residual_ <= 10 * epsilon(basis_) * std::sqrt(static_cast<double>(size_)) * scale_;
-  if (!exhausted_) basis_[size_].copy_(next.div_(residual_));
+  if (exhausted_) return;
+  torch::Tensor row = basis_[size_];
+  torch::div_out(row, next, torch::scalar_tensor(residual_, next.options()));
 }
 
 bool KrylovBasis::restart_with(const torch::Tensor& direction) {
