@@ -84,6 +84,7 @@ void pk_run(const void* weight, int path, const float* x, int m, float* out) try
   const curvq::PrepackedWeight& w = static_cast<const Weight*>(weight)->prepacked;
   const auto rounding = path == 1   ? curvq::InputRounding::kNone
                         : path == 2 ? curvq::InputRounding::kA15
+                        : path == 3 ? curvq::InputRounding::kBF16
                                     : curvq::InputRounding::kA8;
   curvq::linear(w, curvq::LinearInput(w, x, m, w.cols(), rounding), out, w.rows());
 } catch (const curvq::Error& error) {

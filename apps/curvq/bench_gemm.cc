@@ -30,15 +30,15 @@ GemmShape parse_shape(const Options& options, const std::string& text) {
   return shape;
 }
 
-// The roof, and each kernel's points under it.
-std::string roofline(const GemmBench& bench, bool integer) {
-  const MachineLimits& limits = bench.limits;
-  const double peak = (integer ? limits.byte_ops : limits.float_ops) / 1e9;
+// The roof, and points of the kernels under it.
+std::string roofline(const GemmBench& bench, const std::string& inputs, double peak_ops,
+                     const std::vector<std::string>& kernels) {
+  const double peak = peak_ops / 1e9;
   const auto log2_of = [](double v) { return std::log2(v); };
   double low = 1, high = 2;
   std::map<std::string, Line> lines;
   for (const GemmBenchRow& row : bench.rows) {
-    if ((row.kernel == "exact") == integer) continue;
+    if (std::find(kernels.begin(), kernels.end(), row.kernel) == kernels.end()) continue;
     Line& line = lines[row.kernel + " " + row.format];
     line.label = row.kernel + " " + row.format;
     line.x.push_back(log2_of(row.intensity)), line.y.push_back(row.gflops());
@@ -49,9 +49,9 @@ std::string roofline(const GemmBench& bench, bool integer) {
   for (int i = 0; i < kPoints; ++i) {
     const double x = low + (high - low) * i / (kPoints - 1);
     roof.x.push_back(x);
-    roof.y.push_back(std::min(peak, limits.read_bytes / 1e9 * std::exp2(x)));
+    roof.y.push_back(std::min(peak, bench.limits.read_bytes / 1e9 * std::exp2(x)));
   }
-  LineChart chart{integer ? "Roofline, integer inputs" : "Roofline, float32 inputs",
+  LineChart chart{"Roofline, " + inputs + " inputs",
                   "log2 of operations a byte of weight",
                   "10^9 operations a second",
                   true,
@@ -60,15 +60,28 @@ std::string roofline(const GemmBench& bench, bool integer) {
   return chart.svg();
 }
 
+// "read 12.3 GB/s", ... of a machine.
+std::vector<std::pair<std::string, std::string>> limit_facts(const MachineLimits& limits) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"read", format("%.1f GB/s", limits.read_bytes / 1e9)},
+      {"float32", format("%.1f GFLOP/s", limits.float_ops / 1e9)},
+      {"8-bit integers", format("%.1f Gop/s", limits.byte_ops / 1e9)}};
+  if (limits.bf16_ops > 0)
+    facts.emplace_back("bfloat16", format("%.1f GFLOP/s", limits.bf16_ops / 1e9));
+  return facts;
+}
+
 void write_report(const GemmBench& bench, const std::string& path) {
   HtmlPage page("Products with packed weights");
-  page.add_facts({{"instructions", linear_path()},
-                  {"threads", std::to_string(num_threads())},
-                  {"read bandwidth", format("%.1f GB/s", bench.limits.read_bytes / 1e9)},
-                  {"float32", format("%.1f GFLOP/s", bench.limits.float_ops / 1e9)},
-                  {"8-bit integers", format("%.1f Gop/s", bench.limits.byte_ops / 1e9)}});
-  page.add_chart(roofline(bench, false));
-  page.add_chart(roofline(bench, true));
+  page.add_facts({{"instructions", linear_path()}, {"threads", std::to_string(num_threads())}});
+  page.add_facts(limit_facts(bench.limits));
+  const MachineLimits& limits = bench.limits;
+  const bool matrix = limits.bf16_ops > 0;
+  page.add_chart(roofline(
+      bench, "float32", limits.float_ops,
+      matrix ? std::vector<std::string>{"exact"} : std::vector<std::string>{"exact", "bf16"}));
+  if (matrix) page.add_chart(roofline(bench, "bfloat16", limits.bf16_ops, {"bf16"}));
+  page.add_chart(roofline(bench, "integer", limits.byte_ops, {"a15", "a8"}));
   BarChart ratios{"Share of the limit", "time by the limits over time taken", {}};
   for (const GemmBenchRow& row : bench.rows) {
     ratios.bars.push_back(
@@ -97,6 +110,13 @@ OrderedJson to_json(const GemmBenchRow& row) {
 }
 
 }  // namespace
+
+OrderedJson limits_json(const MachineLimits& limits) {
+  return {{"read_gbps", limits.read_bytes / 1e9},
+          {"float_gflops", limits.float_ops / 1e9},
+          {"byte_gops", limits.byte_ops / 1e9},
+          {"bf16_gflops", limits.bf16_ops / 1e9}};
+}
 
 void declare_bench_gemm(Options& options) {
   options
@@ -137,9 +157,7 @@ int run_bench_gemm(const Options& options, Output& output) {
   OrderedJson& results = output.results();
   results["path"] = linear_path();
   results["threads"] = num_threads();
-  results["limits"] = {{"read_gbps", bench.limits.read_bytes / 1e9},
-                       {"float_gflops", bench.limits.float_ops / 1e9},
-                       {"byte_gops", bench.limits.byte_ops / 1e9}};
+  results["limits"] = limits_json(bench.limits);
   OrderedJson rows = OrderedJson::array();
   using Align = Table::Align;
   Table table({{"inputs", Align::kLeft},
@@ -161,12 +179,11 @@ int run_bench_gemm(const Options& options, Output& output) {
   }
   results["rows"] = std::move(rows);
   if (options.given("report")) write_report(bench, options.text("report"));
-  output.text(
-      table.str(output.color()) +
-      format("%s, %d threads, processor time; limits: read %.1f GB/s, float32 %.1f GFLOP/s, "
-             "8-bit integers %.1f Gop/s\n",
-             linear_path(), num_threads(), bench.limits.read_bytes / 1e9,
-             bench.limits.float_ops / 1e9, bench.limits.byte_ops / 1e9));
+  std::string limits;
+  for (const auto& [name, rate] : limit_facts(bench.limits))
+    limits += (limits.empty() ? "" : ", ") + name + " " + rate;
+  output.text(table.str(output.color()) + format("%s, %d threads, processor time; limits: %s\n",
+                                                 linear_path(), num_threads(), limits.c_str()));
   return 0;
 }
 

@@ -15,5 +15,6 @@ int run_bench_gemm(const Options& options, Output& output);
 // --shapes, empty if there are none, and --formats. Throw UsageError naming the one that is wrong.
 std::vector<GemmShape> gemm_shapes(const Options& options);
 std::vector<Scheme> gemm_formats(const Options& options);
+OrderedJson limits_json(const MachineLimits& limits);
 
 }  // namespace curvq::cli

@@ -25,9 +25,11 @@ void declare(Options& options) {
       .add_number("top-p", "P", "sample among the most likely tokens of this mass", 0, 1, 1)
       .add_flag("ignore-eos", "go on behind an end-of-text token")
       .add_choice(
-          "engine", {"packed", "packed-a15", "packed-a8", "dequantized"},
-          "run packed weights as they are (with the inputs of 4-bit layers rounded to integers "
-          "of 15 or 8 bits), or as float32 matrices",
+          "engine", engine_names(),
+          "run packed weights as they are (with inputs in float32, in bfloat16, which is fast "
+          "where "
+          "the processor has AMX, or those of 4-bit layers as integers of 15 or 8 bits), or as "
+          "float32 matrices",
           "packed")
       .add_seed()
       .add_threads()

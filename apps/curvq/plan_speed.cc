@@ -1,5 +1,6 @@
 #include "plan_speed.h"
 
+#include "bench_gemm.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
@@ -19,9 +20,10 @@ SpeedPlanOptions read_options(const Options& options) {
   wanted.prompt_tokens = options.integer("prompt-tokens");
   wanted.context_tokens = options.integer("context-tokens");
   const std::string inputs = options.text("inputs");
-  wanted.rounding = inputs == "a15"  ? InputRounding::kA15
-                    : inputs == "a8" ? InputRounding::kA8
-                                     : InputRounding::kNone;
+  wanted.rounding = inputs == "bf16"  ? InputRounding::kBF16
+                    : inputs == "a15" ? InputRounding::kA15
+                    : inputs == "a8"  ? InputRounding::kA8
+                                      : InputRounding::kNone;
   if (options.given("as")) wanted.scheme = Scheme::parse(options.text("as"));
   return wanted;
 }
@@ -96,7 +98,7 @@ void declare_plan_speed(Options& options) {
                 "instead of a plan, predict memory and tokens a second, here and on named machines")
       .add_integer("prompt-tokens", "N", "speed: tokens that are read at once", 1, 1 << 24, 512)
       .add_integer("context-tokens", "N", "speed: tokens that a new one sees", 1, 1 << 24, 512)
-      .add_choice("inputs", {"float32", "a15", "a8"},
+      .add_choice("inputs", {"float32", "bf16", "a15", "a8"},
                   "speed: inputs of 4-bit layers, see generate --engine", "float32")
       .add_text("as", "SCHEME", "speed: as if plain linear layers were nvfp4, mxfp4, ...");
 }
@@ -107,9 +109,7 @@ int run_plan_speed(const Options& options, Output& output) {
   output.inputs()["model"] = {{"path", model}};
   OrderedJson& results = output.results();
   results["threads"] = num_threads();
-  results["limits"] = {{"read_gbps", plan.limits.read_bytes / 1e9},
-                       {"float_gflops", plan.limits.float_ops / 1e9},
-                       {"byte_gops", plan.limits.byte_ops / 1e9}};
+  results["limits"] = limits_json(plan.limits);
   results["layers"] = OrderedJson::array();
   for (const LayerSpeed& layer : plan.layers) results["layers"].push_back(to_json(layer));
   results["decode_other_seconds"] = plan.decode_other_seconds;

@@ -78,7 +78,7 @@ Rates measure_packed(const Scheme& scheme, InputRounding rounding, int64_t n, in
   GemmBenchOptions options;
   options.shapes = {{1, n, k}, {rows, n, k}};
   options.schemes = {scheme};
-  options.roundings = {has_integer_inputs(scheme) ? rounding : InputRounding::kNone};
+  options.roundings = {has_input_rounding(scheme, rounding) ? rounding : InputRounding::kNone};
   options.rounds = kRounds;
   options.rotated_bytes = 64 << 20;
   const GemmBench bench = bench_gemm(options);

@@ -30,9 +30,9 @@ std::vector<float> random_normal(int64_t count, unsigned seed) {
 }
 
 // What rounding x to integers may move an output by, in |w|: half a step of the largest value in
-// each block; 0 for exact products.
+// each block; 0 for others.
 double half_step(InputRounding rounding, const float* x, int64_t begin, int64_t end) {
-  if (rounding == InputRounding::kNone) return 0;
+  if (rounding == InputRounding::kNone || rounding == InputRounding::kBF16) return 0;
   double amax = 0;
   for (int64_t c = begin; c < end; ++c) amax = std::max(amax, std::fabs(static_cast<double>(x[c])));
   return amax / (rounding == InputRounding::kA8 ? 254 : 2 * 16319);
@@ -105,6 +105,7 @@ class Case {
           const double product = static_cast<double>(x[c]) * static_cast<double>(w[c]);
           sum += product, magnitude += std::fabs(product);
           moved += step * std::fabs(static_cast<double>(w[c]));
+          if (rounding == InputRounding::kBF16) moved += 0x1p-8 * std::fabs(product);  // x and w
         }
       }
     }
@@ -143,6 +144,8 @@ std::string input_rounding_name(InputRounding rounding) {
   switch (rounding) {
     case InputRounding::kNone:
       return "exact";
+    case InputRounding::kBF16:
+      return "bf16";
     case InputRounding::kA15:
       return "a15";
     case InputRounding::kA8:
@@ -179,8 +182,7 @@ GemmBench bench_gemm(const GemmBenchOptions& options) {
       const double ops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                          static_cast<double>(shape.k);
       for (const InputRounding rounding : options.roundings) {
-        const bool integer = rounding == InputRounding::kA8 || rounding == InputRounding::kA15;
-        if (integer && !has_integer_inputs(scheme)) continue;
+        if (!has_input_rounding(scheme, rounding)) continue;
         roundings.push_back(rounding);
         GemmBenchRow row;
         row.kernel = input_rounding_name(rounding), row.format = scheme.describe();
@@ -189,8 +191,8 @@ GemmBench bench_gemm(const GemmBenchOptions& options) {
         row.prepack_seconds = work.weight().prepack_seconds();
         row.intensity = ops / static_cast<double>(row.weight_bytes);
         row.max_error = work.check(rounding);
-        row.least_seconds = least_seconds(bench.limits, static_cast<double>(row.weight_bytes),
-                                          rounding == InputRounding::kA15 ? 2 * ops : ops, integer);
+        row.least_seconds =
+            least_seconds(bench.limits, static_cast<double>(row.weight_bytes), ops, rounding);
         row.seconds = std::numeric_limits<double>::infinity();
         bench.rows.push_back(row);
       }

@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <array>
@@ -39,21 +41,37 @@ bool has_avx512() {
 }
 
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+// Linux gives the tiles' registers to processes that ask for them.
+bool has_amx() {
+  static const bool has = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned kAmxBF16 = 1u << 22, kAmxTile = 1u << 24, kAvx512BF16 = 1u << 5;
+    if (!has_avx512_vnni() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+    if ((d & kAmxBF16) == 0 || (d & kAmxTile) == 0) return false;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & kAvx512BF16) == 0) return false;
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return has;
+}
 #endif
 
 // Best last.
 const std::array kPaths = {
-    GemmPath{"scalar", int16_tile_scalar, int8_tile_scalar, &panel_path_scalar,
+    GemmPath{"scalar", int16_tile_scalar, int8_tile_scalar, &panel_path_scalar, nullptr,
              attention_step_scalar, always},
 #if defined(__x86_64__)
-    GemmPath{"avx2", int16_tile_avx2, int8_tile_avx2, &panel_path_avx2, attention_step_avx2,
-             has_avx2},
-    GemmPath{"avx_vnni", int16_tile_avx2, int8_tile_avx2, &panel_path_avx_vnni, attention_step_avx2,
-             has_avx_vnni},
-    GemmPath{"avx512", int16_tile_avx512, int8_tile_avx2, &panel_path_avx512, attention_step_avx2,
-             has_avx512},
+    GemmPath{"avx2", int16_tile_avx2, int8_tile_avx2, &panel_path_avx2, nullptr,
+             attention_step_avx2, has_avx2},
+    GemmPath{"avx_vnni", int16_tile_avx2, int8_tile_avx2, &panel_path_avx_vnni, nullptr,
+             attention_step_avx2, has_avx_vnni},
+    GemmPath{"avx512", int16_tile_avx512, int8_tile_avx2, &panel_path_avx512, nullptr,
+             attention_step_avx2, has_avx512},
     GemmPath{"avx512_vnni", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vnni,
-             attention_step_avx2, has_avx512_vnni},
+             nullptr, attention_step_avx2, has_avx512_vnni},
+    GemmPath{"amx", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vnni,
+             &matrix_unit_amx, attention_step_avx2, has_amx},
 #endif
 };
 

@@ -6,6 +6,7 @@
 #include "curvq/formats/quantized_matrix.h"
 #include "kernels/attention_tile.h"
 #include "kernels/integer_tile.h"
+#include "kernels/matrix_unit.h"
 #include "kernels/panel.h"
 
 namespace curvq::internal {
@@ -15,6 +16,7 @@ struct GemmPath {
   Int16Tile* int16_tile;
   Int8Tile* int8_tile;
   const PanelPath* panels;
+  const MatrixUnit* matrix;  // or null
   AttentionStep* attention_step;
   bool (*supported)();
 };

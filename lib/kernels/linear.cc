@@ -9,6 +9,7 @@
 #include "curvq/core/parallel.h"
 #include "kernels/gemm_path.h"
 #include "kernels/linear_input.h"
+#include "kernels/matrix_unit.h"
 #include "kernels/panel.h"
 #include "kernels/prepacked_weight.h"
 
@@ -27,6 +28,8 @@ using internal::PrepackedWeightParts;
 // (240 KB in float32) for its panels, a part of one or two panels unpacked in the first; a multiple
 // of all tiles' rows.
 constexpr int64_t kBlockRows = 240, kBlockPanels = 8, kPanelsTogether = 2;
+// With a matrix unit, whose processors have second-level caches of 2 MB.
+constexpr int64_t kMatrixBlockRows = 512, kMatrixBlockPanels = 16;
 
 // Where unpacked weights of a block go, one for each thread.
 struct Scratch {
@@ -37,7 +40,8 @@ struct Scratch {
   alignas(64) uint8_t bytes[kPanelsTogether * kBytes];
   alignas(64) float scales[kPanelsTogether * kScales];
   alignas(64) int32_t zeros[kPanelsTogether * kScales];
-  alignas(64) float sums[2][kBlockRows * kBlockPanels * kPanelRows];
+  alignas(64) uint16_t bf16[internal::kMatrixPanels * internal::kMatrixPanelValues];
+  alignas(64) float sums[2][kMatrixBlockRows * kMatrixBlockPanels * kPanelRows];
 
   static Scratch& of_thread() {
     thread_local const std::unique_ptr<Scratch> scratch(new Scratch);
@@ -66,9 +70,36 @@ int64_t line_of(const Panels& panels, int64_t segment) {
          segment % panels.segments_per_group * kSegmentLines;
 }
 
+void multiply_block_on_matrix_unit(const PrepackedWeightParts& weight,
+                                   const LinearInputParts& input, const Block& block,
+                                   Scratch& scratch, float* sums) {
+  using namespace internal;
+  const MatrixUnit& unit = *input.matrix;
+  const int64_t stride = block.panels * kPanelRows;
+  const int64_t row_tiles = (block.rows + kMatrixRows - 1) / kMatrixRows;
+  std::fill_n(sums, row_tiles * kMatrixRows * stride, 0.0f);
+  unit.begin();
+  for (int64_t line = 0; line < weight.lines(); line += kMatrixPartLines) {
+    const int64_t end = std::min(line + kMatrixPartLines, weight.lines());
+    for (int64_t panel = 0; panel < block.panels; panel += kMatrixPanels) {
+      const int64_t count = std::min(kMatrixPanels, block.panels - panel);
+      unit.unpack({&weight.panels, block.panel + panel, count, line, end}, scratch.bf16);
+      unit.multiply({input.matrix_tile(block.row, line), scratch.bf16, row_tiles,
+                     (end - line + kMatrixLines - 1) / kMatrixLines, count,
+                     sums + panel * kPanelRows, stride});
+    }
+  }
+  unit.end();
+  if (weight.panels.scale != PanelScale::kE4M3) return;
+  const float factor = 1 / weight.panels.divisor;
+  for (int64_t i = 0; i < block.rows * stride; ++i) sums[i] *= factor;
+}
+
 // Sums [rows, 16 panels] of one block.
 void multiply_block(const PrepackedWeightParts& weight, const LinearInputParts& input,
                     const Block& block, Scratch& scratch, float* sums) {
+  if (input.matrix != nullptr)
+    return multiply_block_on_matrix_unit(weight, input, block, scratch, sums);
   const internal::PanelPath& path = *input.path;
   const bool integer = input.integer();
   const int64_t fused_rows = integer                  ? path.fused_byte_rows
@@ -127,12 +158,15 @@ void for_each_block(const PrepackedWeightParts& weight, const LinearInputParts& 
       num_threads() > 1 && rows * weight.grid.rows * weight.grid.cols >= kLeastParallel;
   // Some tasks for every thread, so that none waits long for the last.
   const int64_t share = parallel ? panels / (4 * num_threads()) : panels;
-  const int64_t block_panels = std::clamp<int64_t>(share, 1, kBlockPanels);
+  const bool matrix = input.matrix != nullptr;
+  const int64_t block_panels =
+      std::clamp<int64_t>(share, 1, matrix ? kMatrixBlockPanels : kBlockPanels);
   const int64_t across = (panels + block_panels - 1) / block_panels;
-  const int64_t down = (rows + kBlockRows - 1) / kBlockRows;
+  const int64_t block_rows = matrix ? kMatrixBlockRows : kBlockRows;
+  const int64_t down = (rows + block_rows - 1) / block_rows;
   const auto task = [&](int64_t i) {
-    const int64_t panel = i % across * block_panels, row = i / across * kBlockRows;
-    fn(Block{row, std::min(kBlockRows, rows - row), panel, std::min(block_panels, panels - panel)},
+    const int64_t panel = i % across * block_panels, row = i / across * block_rows;
+    fn(Block{row, std::min(block_rows, rows - row), panel, std::min(block_panels, panels - panel)},
        Scratch::of_thread());
   };
   if (parallel) return parallel_for(0, across * down, task);

@@ -79,6 +79,15 @@ CURVQ_SIMD_CLONES void split_32(const float* x, int64_t count, const RoundedSegm
   round_segments<32, true>(x, count, to);
 }
 
+CURVQ_SIMD_CLONES void round_to_bf16(const float* x, int64_t count, uint16_t* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i]);
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    const uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1);  // ties to even
+    to[i] = static_cast<uint16_t>((nan ? bits | 0x400000u : rounded) >> 16);
+  }
+}
+
 // Rows of x, one at a time, into the tiles.
 class Packer {
  public:
@@ -92,6 +101,7 @@ class Packer {
                                                        : 8) {}
 
   void pack(const float* x, int64_t row) const {
+    if (parts_.matrix != nullptr) return pack_matrix(x, row);
     if (parts_.integer()) return pack_bytes(x, row);
     const int64_t first = row / parts_.tile_rows * parts_.tile_rows;
     const FloatTile tile = parts_.float_tile(first, 0);
@@ -103,6 +113,17 @@ class Packer {
   }
 
  private:
+  void pack_matrix(const float* x, int64_t row) const {
+    std::vector<uint16_t> values(parts_.columns);
+    for (int64_t g = 0; g < weight_.grid.groups; ++g)
+      round_to_bf16(x + g * group_, group_, values.data() + g * padded_group_);
+    constexpr int64_t kColumns = kMatrixLines * kLineColumns;
+    for (int64_t c = 0; c < parts_.columns; c += kColumns) {
+      std::copy_n(values.data() + c, std::min(kColumns, parts_.columns - c),
+                  parts_.matrix_tile(row, c / kLineColumns) + row % kMatrixRows * kColumns);
+    }
+  }
+
   void pack_bytes(const float* x, int64_t row) const {
     const bool split = parts_.rounding == InputRounding::kA15;
     std::vector<int8_t> bytes(2 * parts_.columns);
@@ -191,7 +212,9 @@ std::shared_ptr<const LinearInputParts> make_input(const PrepackedWeight& weight
   }
   if (x == nullptr && m > 0) throw UsageError("linear: x is a null pointer");
   auto parts = std::make_shared<LinearInputParts>();
-  parts->path = select_gemm_path().panels;
+  const GemmPath& path = select_gemm_path();
+  parts->path = path.panels;
+  if (rounding == InputRounding::kBF16) parts->matrix = path.matrix;
   parts->rounding = rounding;
   parts->element = w.panels.element;
   parts->symmetric = w.panels.zero_points == nullptr;
@@ -200,7 +223,7 @@ std::shared_ptr<const LinearInputParts> make_input(const PrepackedWeight& weight
   parts->tile_rows = parts->integer() ? parts->path->byte_rows : parts->path->float_rows;
   parts->columns = w.lines() * kLineColumns, parts->segments = w.segments();
   if (parts->integer()) {
-    if (!has_integer_inputs(weight.scheme())) {
+    if (!has_input_rounding(weight.scheme(), rounding)) {
       throw UnsupportedError("linear: weights in " + weight.scheme().describe() +
                              " have no product with integer inputs; leave inputs in float32");
     }
@@ -208,6 +231,9 @@ std::shared_ptr<const LinearInputParts> make_input(const PrepackedWeight& weight
     parts->words = std::make_unique_for_overwrite<int32_t[]>(rows * parts->columns / 4);
     parts->scales = std::make_unique_for_overwrite<float[]>(scales);
     parts->sums = std::make_unique_for_overwrite<int32_t[]>(scales);
+  } else if (parts->matrix != nullptr) {
+    parts->tiles = PanelBytes(parts->row_tiles() * parts->column_tiles() * kMatrixTileValues *
+                              int64_t{sizeof(uint16_t)});
   } else {
     parts->floats = std::make_unique_for_overwrite<float[]>(m * parts->columns);
   }
@@ -220,13 +246,17 @@ std::shared_ptr<const LinearInputParts> make_input(const PrepackedWeight& weight
     return parts;
   }
   const auto pack = [&](int64_t i) {
-    if constexpr (sizeof(X) == sizeof(float)) {
-      packer.pack(x + i * ldx, i);
-    } else {
-      std::vector<float> row(k);
-      widen(x + i * ldx, k, row.data());
-      packer.pack(row.data(), i);
+    const bool round = rounding == InputRounding::kBF16 && parts->matrix == nullptr;
+    if (sizeof(X) == sizeof(float) && !round)
+      return packer.pack(reinterpret_cast<const float*>(x + i * ldx), i);
+    std::vector<float> row(k);
+    widen(x + i * ldx, k, row.data());
+    if (round) {
+      std::vector<uint16_t> bits(k);
+      round_to_bf16(row.data(), k, bits.data());
+      widen(bits.data(), k, row.data());
     }
+    packer.pack(row.data(), i);
   };
   constexpr int64_t kLeastParallel = 65536;  // waking threads costs more than so many values
   if (m * k < kLeastParallel) {

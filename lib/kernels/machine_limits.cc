@@ -1,6 +1,7 @@
 #include "curvq/kernels/machine_limits.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "curvq/core/parallel.h"
+#include "formats/simd_clones.h"
 #include "kernels/gemm_path.h"
 #include "kernels/prepacked_weight.h"
 
@@ -33,14 +35,14 @@ double rate_of(const std::function<double(int64_t)>& work) {
   return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
-// Adds up words; eight sums, as one would wait for itself.
-uint64_t read_all(const uint8_t* data, int64_t bytes) {
-  uint64_t sums[8] = {};
-  for (int64_t at = 0; at + 64 <= bytes; at += 64) {
-    __builtin_prefetch(data + at + 2048);
-    uint64_t words[8];
+// Adds up words; some sums, as one would wait for itself.
+CURVQ_SIMD_CLONES uint64_t read_all(const uint8_t* data, int64_t bytes) {
+  uint64_t sums[32] = {};
+  for (int64_t at = 0; at + 256 <= bytes; at += 256) {
+    for (int line = 0; line < 4; ++line) __builtin_prefetch(data + at + 64 * line + 2048);
+    uint64_t words[32];
     std::memcpy(words, data + at, sizeof(words));
-    for (int i = 0; i < 8; ++i) sums[i] += words[i];
+    for (int i = 0; i < 32; ++i) sums[i] += words[i];
   }
   uint64_t total = 0;
   for (const uint64_t sum : sums) total += sum;
@@ -49,11 +51,17 @@ uint64_t read_all(const uint8_t* data, int64_t bytes) {
 
 }  // namespace
 
+int64_t bytes_beyond_caches() {
+  constexpr int64_t kLeast = int64_t{256} << 20, kMost = int64_t{1} << 30;
+  return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), kLeast, kMost);
+}
+
 MachineLimits measure_machine_limits(int rounds) {
   const internal::PanelPath& path = *internal::select_gemm_path().panels;
-  constexpr int64_t kBytes = 256 << 20, kRepeats = 1000000;  // more than caches hold
-  const internal::PanelBytes memory(kBytes);
-  const int64_t share = kBytes / num_threads() / 64 * 64;
+  const internal::MatrixUnit* matrix = internal::select_gemm_path().matrix;
+  constexpr int64_t kRepeats = 1000000;
+  const internal::PanelBytes memory(bytes_beyond_caches());
+  const int64_t share = memory.size() / num_threads() / 256 * 256;
   std::atomic<uint64_t> sum{0};  // keeps the reading alive
   MachineLimits limits;
   for (int round = 0; round < rounds; ++round) {
@@ -68,13 +76,21 @@ MachineLimits measure_machine_limits(int rounds) {
     limits.byte_ops =
         std::max(limits.byte_ops,
                  rate_of([&](int64_t) { return static_cast<double>(path.peak_bytes(kRepeats)); }));
+    if (matrix == nullptr) continue;
+    limits.bf16_ops =
+        std::max(limits.bf16_ops,
+                 rate_of([&](int64_t) { return static_cast<double>(matrix->peak(kRepeats)); }));
   }
   return limits;
 }
 
-double least_seconds(const MachineLimits& limits, double weight_bytes, double ops, bool integer) {
-  return std::max(weight_bytes / limits.read_bytes,
-                  ops / (integer ? limits.byte_ops : limits.float_ops));
+double least_seconds(const MachineLimits& limits, double weight_bytes, double ops,
+                     InputRounding rounding) {
+  double rate = limits.float_ops;
+  if (rounding == InputRounding::kBF16 && limits.bf16_ops > 0) rate = limits.bf16_ops;
+  if (rounding == InputRounding::kA8) rate = limits.byte_ops;
+  if (rounding == InputRounding::kA15) rate = limits.byte_ops / 2;
+  return std::max(weight_bytes / limits.read_bytes, ops / rate);
 }
 
 }  // namespace curvq

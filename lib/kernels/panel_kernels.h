@@ -5,10 +5,11 @@
 //   load, store, set1, fma, mul, add, sub, div         of float32
 //   load_int, set1_int, add_int, mul_int, to_float     of int32
 //   low_nibbles, high_nibbles, lookup(table, bytes), sub_bytes
-//   byte<b>(v), e4m3<b>(v)        byte b of each dword, as signed integer or as E4M3, in float32
-//   e4m3_scale, e8m0_scale, f16_scale, bf16_scale      kLanes scales from memory
-//   Dot begin_dot(I sum, I unsigned, I signed), dot(Dot&, I unsigned, I signed), I end_dot(Dot, I
-//   sum)
+//   kLooksUpFloats, and then lookup_floats<shift>(table, dwords)   of 16 float32 those that four
+//   bits of each dword say byte<b>(v), e4m3<b>(v)        byte b of each dword, as signed integer or
+//   as E4M3, in float32 e4m3_scale, e8m0_scale, f16_scale, bf16_scale      kLanes scales from
+//   memory Dot begin_dot(I sum, I unsigned, I signed), dot(Dot&, I unsigned, I signed), I
+//   end_dot(Dot, I sum)
 //                                 sums of four products of bytes in each dword; exact from begin to
 //                                 end for 16 columns of bytes up to 24 (E2M1) or 32 up to 15
 //   peak_dot(I sum, I unsigned, I signed)   the same in as few instructions as go to 32 bits
@@ -27,6 +28,9 @@ namespace {
 
 alignas(16) constexpr uint8_t kSignedE2M1[16] = {0, 1,   2,   3,   4,   6,   8,   12,
                                                  0, 255, 254, 253, 252, 250, 248, 244};
+alignas(64) constexpr float kFloatE2M1[16] = {0,     1,  2,  3,  4,  6,  8,  12,
+                                              -0.0f, -1, -2, -3, -4, -6, -8, -12};
+alignas(64) constexpr float kFloatInt4[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 alignas(16) constexpr uint8_t kUnsignedE2M1[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                    12, 11, 10, 9,  8,  6,  4,  0};
 
@@ -107,11 +111,17 @@ struct PanelKernels {
   // What turns the codes of a panel's vector into weights: one group's scales and zero points.
   template <PanelElement kElement>
   struct Decoder {
-    F scale, zero;
+    static constexpr bool kNibbles = kElement <= PanelElement::kInt4;
+    F scale, zero, float_table;
     I zero_bytes, table;
 
     CURVQ_INLINE void start(const float* scales, const int32_t* zeros) {
       scale = V::load(scales);
+      if constexpr (kNibbles && V::kLooksUpFloats) {
+        float_table = V::load(kElement == PanelElement::kE2M1 ? kFloatE2M1 : kFloatInt4);
+        zero = zeros == nullptr ? V::set1(8) : V::to_float(V::load_int(zeros));
+        return;
+      }
       if constexpr (kElement == PanelElement::kE2M1) table = V::load_table(kSignedE2M1);
       if constexpr (kElement == PanelElement::kInt4) {
         zero_bytes = zeros == nullptr ? V::set1_int(0x08080808)
@@ -125,7 +135,13 @@ struct PanelKernels {
     template <class Use>
     CURVQ_INLINE void line(const uint8_t* codes, Use&& use) const {
       I low, high;
-      if constexpr (kElement <= PanelElement::kInt4) {
+      if constexpr (kNibbles && V::kLooksUpFloats) {
+        const I raw = V::load_int(codes);
+        use(0, looked_up<0>(raw)), use(1, looked_up<8>(raw)), use(2, looked_up<16>(raw));
+        use(3, looked_up<24>(raw)), use(4, looked_up<4>(raw)), use(5, looked_up<12>(raw));
+        use(6, looked_up<20>(raw)), use(7, looked_up<28>(raw));
+        return;
+      } else if constexpr (kNibbles) {
         const I raw = V::load_int(codes);
         low = V::low_nibbles(raw), high = V::high_nibbles(raw);
         if constexpr (kElement == PanelElement::kE2M1) {
@@ -142,6 +158,12 @@ struct PanelKernels {
     }
 
    private:
+    template <int kShift>
+    CURVQ_INLINE F looked_up(I codes) const {
+      F v = V::template lookup_floats<kShift>(float_table, codes);
+      if constexpr (kElement == PanelElement::kInt4) v = V::sub(v, zero);
+      return V::mul(v, scale);
+    }
     template <int kByte>
     CURVQ_INLINE F value(I dwords) const {
       if constexpr (kElement == PanelElement::kE4M3)

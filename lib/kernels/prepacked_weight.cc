@@ -320,4 +320,9 @@ QuantizedMatrix PrepackedWeight::unpack() const {
 
 bool has_integer_inputs(const Scheme& scheme) { return scheme.bits == 4; }
 
+bool has_input_rounding(const Scheme& scheme, InputRounding rounding) {
+  const bool integer = rounding == InputRounding::kA8 || rounding == InputRounding::kA15;
+  return !integer || has_integer_inputs(scheme);
+}
+
 }  // namespace curvq

@@ -66,15 +66,27 @@ std::optional<QuantizationConfig> read_quantization(const std::string& directory
   return std::nullopt;
 }
 
+constexpr std::pair<const char*, Engine> kEngines[] = {{"packed", Engine::kPacked},
+                                                       {"packed-bf16", Engine::kPackedBF16},
+                                                       {"packed-a15", Engine::kPackedA15},
+                                                       {"packed-a8", Engine::kPackedA8},
+                                                       {"dequantized", Engine::kDequantized}};
+
 }  // namespace
 
 Engine parse_engine(const std::string& name) {
-  if (name == "packed") return Engine::kPacked;
-  if (name == "packed-a15") return Engine::kPackedA15;
-  if (name == "packed-a8") return Engine::kPackedA8;
-  if (name == "dequantized") return Engine::kDequantized;
-  throw UsageError("engine '" + name +
-                   "' is not one of packed, packed-a15, packed-a8, dequantized");
+  for (const auto& [known, engine] : kEngines) {
+    if (name == known) return engine;
+  }
+  std::string known;
+  for (const std::string& one : engine_names()) known += (known.empty() ? "" : ", ") + one;
+  throw UsageError("engine '" + name + "' is not one of " + known);
+}
+
+std::vector<std::string> engine_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, engine] : kEngines) names.emplace_back(name);
+  return names;
 }
 
 DecoderModel::DecoderModel(const std::string& directory, Engine engine, torch::ScalarType dtype)
@@ -210,9 +222,10 @@ Linear DecoderModel::load_linear(const LinearInfo& info) const {
     linear.input_scale = packed->input_scale;
     if (engine_ != Engine::kDequantized) {
       linear.prepacked.emplace(*packed);
-      linear.activations = engine_ == Engine::kPackedA15  ? Activations::kInt16
-                           : engine_ == Engine::kPackedA8 ? Activations::kInt8
-                                                          : Activations::kFloat32;
+      linear.rounding = engine_ == Engine::kPackedBF16  ? InputRounding::kBF16
+                        : engine_ == Engine::kPackedA15 ? InputRounding::kA15
+                        : engine_ == Engine::kPackedA8  ? InputRounding::kA8
+                                                        : InputRounding::kNone;
     } else {
       linear.weight = torch::empty({info.out_features, info.in_features}, torch::kFloat32);
       dequantize(*packed, linear.weight.data_ptr<float>());

@@ -12,7 +12,7 @@ namespace {
 // Layers that one LinearInput serves.
 bool share_inputs(const Linear& a, const Linear& b) {
   const Scheme &s = a.prepacked->scheme(), &t = b.prepacked->scheme();
-  return a.activations == b.activations && round_alike(a, b) &&
+  return a.rounding == b.rounding && round_alike(a, b) &&
          a.prepacked->cols() == b.prepacked->cols() && s.element == t.element && s.bits == t.bits &&
          s.group_size == t.group_size && s.symmetric == t.symmetric;
 }
@@ -20,11 +20,9 @@ bool share_inputs(const Linear& a, const Linear& b) {
 LinearInput input_of(const Linear& linear, const torch::Tensor& given) {
   const torch::Tensor x = rounded_input(linear, given);
   const int64_t in = x.size(-1);
-  const bool integer =
-      linear.activations != Activations::kFloat32 && has_integer_inputs(linear.prepacked->scheme());
-  const InputRounding rounding = !integer                                    ? InputRounding::kNone
-                                 : linear.activations == Activations::kInt16 ? InputRounding::kA15
-                                                                             : InputRounding::kA8;
+  const InputRounding rounding = has_input_rounding(linear.prepacked->scheme(), linear.rounding)
+                                     ? linear.rounding
+                                     : InputRounding::kNone;
   return LinearInput(*linear.prepacked, x.data_ptr<float>(), x.numel() / in, in, rounding);
 }
 

@@ -63,9 +63,10 @@ WeightPtr quantize(const at::Tensor& weight, const std::string& scheme_name,
 
 InputRounding rounding_of(const std::string& inputs) {
   if (inputs == "float32") return InputRounding::kNone;
+  if (inputs == "bf16") return InputRounding::kBF16;
   if (inputs == "a15") return InputRounding::kA15;
   if (inputs == "a8") return InputRounding::kA8;
-  throw UsageError("curvq::linear: inputs '" + inputs + "'; they are float32, a15 or a8");
+  throw UsageError("curvq::linear: inputs '" + inputs + "'; they are float32, bf16, a15 or a8");
 }
 
 // x [..., in] float32 or bfloat16, bias [out] float32; throws for others. The output's shape.

@@ -17,7 +17,7 @@ class BenchGemm(CliTest):
         self.assertEqual([(row["kernel"], row["format"].split()[0], row["m"], row["n"], row["k"])
                           for row in results["rows"]],
                          [(kernel, form, *shape) for shape in ((1, 48, 96), (5, 33, 64))
-                          for form, kernels in (("nvfp4", ("exact", "a15", "a8")), ("int8", ("exact",)))
+                          for form, kernels in (("nvfp4", ("exact", "bf16", "a15", "a8")), ("int8", ("exact", "bf16")))
                           for kernel in kernels])
         for row in results["rows"]:
             with self.subTest(row):
@@ -25,7 +25,8 @@ class BenchGemm(CliTest):
                 self.assertAlmostEqual(row["gflops"], 1e-9 * ops / row["seconds"], delta=1e-9 * row["gflops"])
                 self.assertAlmostEqual(row["weight_gbps"], 1e-9 * row["weight_bytes"] / row["seconds"],
                                        delta=1e-9 * row["weight_gbps"])
-                peak = limits["float_gflops" if row["kernel"] == "exact" else "byte_gops"]
+                floats = limits["float_gflops"]
+                peak = {"exact": floats, "bf16": limits["bf16_gflops"] or floats}.get(row["kernel"], limits["byte_gops"])
                 done = ops * (2 if row["kernel"] == "a15" else 1)
                 least = max(row["weight_bytes"] / limits["read_gbps"], done / peak) / 1e9
                 self.assertAlmostEqual(row["limit_ratio"], least / row["seconds"], delta=1e-9)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "curvq/core/parallel.h"
+#include "curvq/formats/dtype.h"
 #include "linear_testing.h"
 
 namespace curvq {
@@ -129,6 +130,57 @@ TEST_P(LinearPathTest, IntegerInputsForAllSchemesAndShapes) {
   }
 }
 
+// Values rounded to bfloat16 with double precision between; a matrix unit also rounds weights other
+// than those of NVFP4 and MXFP4, applies NVFP4's divisor (two roundings more) to the sums, and
+// takes what float32 has no normal numbers for as 0.
+void expect_bf16(const QuantizedMatrix& weight, int64_t m, unsigned seed) {
+  const int64_t n = weight.rows(), k = weight.cols();
+  Guarded<float> x(random_values(m * k, seed));
+  std::vector<double> w(n * k);
+  std::vector<float> dequantized(n * k);
+  dequantize(weight, dequantized.data());
+  const bool rounds_weights =
+      linear_path() == std::string("amx") && weight.scheme().element != ElementType::kE2M1;
+  const auto to_bf16 = [](float v) { return static_cast<double>(bf16_to_f32(f32_to_bf16(v))); };
+  for (int64_t i = 0; i < n * k; ++i)
+    w[i] = rounds_weights ? to_bf16(dequantized[i]) : static_cast<double>(dequantized[i]);
+  const std::vector<float> out = run_linear(weight, x.data(), m, InputRounding::kBF16);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t c = 0; c < k; ++c) {
+        const double product = to_bf16(x[i * k + c]) * w[j * k + c];
+        sum += product, magnitude += std::fabs(product);
+      }
+      const double bound = (static_cast<double>(k) + 4) * kHalfUlp * magnitude;
+      ASSERT_LE(std::fabs(static_cast<double>(out[i * n + j]) - sum),
+                bound + static_cast<double>(k) * 0x1p-125)
+          << "row " << i << ", column " << j;
+    }
+  }
+}
+
+TEST_P(LinearPathTest, Bfloat16ForAllSchemesAndShapes) {
+  for (const int64_t k : {32, 96, 160, 576, 1536}) {
+    for (const Scheme& scheme : all_schemes_of(k)) {
+      SCOPED_TRACE(scheme.describe() + ", k = " + std::to_string(k));
+      expect_bf16(random_matrix(scheme, 21, k, 53), 7, 54);
+      expect_bf16(random_matrix(scheme, 85, k, 55), 1, 56);
+    }
+  }
+  for (const int64_t k : {1, 7, 16, 17, 33, 172, 300}) {
+    SCOPED_TRACE("row scales, k = " + std::to_string(k));
+    for (const Scheme& scheme : {Scheme::int4(0, false), Scheme::int8(0), Scheme::fp8(0)})
+      expect_bf16(random_matrix(scheme, 19, k, 57), 3, 58);
+  }
+  expect_bf16(random_matrix(Scheme::int4(20), 33, 1100, 59), 35, 60);  // groups of three lines
+  for (int64_t m = 1; m <= 65; ++m) {
+    SCOPED_TRACE("m = " + std::to_string(m));
+    expect_bf16(random_matrix(Scheme::nvfp4(), 37, 80, 61), m, 62);
+  }
+  expect_bf16(random_matrix(Scheme::mxfp4(), 70, 96, 63), 500, 64);  // more than a block
+}
+
 // The largest products that 16-bit sums must hold: all codes and inputs at the ends of their
 // ranges.
 TEST_P(LinearPathTest, IntegerInputsDoNotOverflow) {
@@ -153,7 +205,7 @@ TEST_P(LinearPathTest, IntegerInputsDoNotOverflow) {
 
 TEST_P(LinearPathTest, EachRowIsIndependentOfTheOthers) {
   for (const InputRounding rounding :
-       {InputRounding::kNone, InputRounding::kA8, InputRounding::kA15}) {
+       {InputRounding::kNone, InputRounding::kBF16, InputRounding::kA8, InputRounding::kA15}) {
     for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::int4(32, false)}) {
       const QuantizedMatrix weight = random_matrix(scheme, 150, 1120, 24);
       const std::vector<float> x = random_values(40 * 1120, 25);
@@ -172,7 +224,7 @@ TEST_P(LinearPathTest, IndependentOfNumberOfThreads) {
   const std::vector<float> x = random_values(19 * 1120, 27);
   const int threads = num_threads();
   for (const InputRounding rounding :
-       {InputRounding::kNone, InputRounding::kA8, InputRounding::kA15}) {
+       {InputRounding::kNone, InputRounding::kBF16, InputRounding::kA8, InputRounding::kA15}) {
     for (const int64_t m : {1, 19}) {
       set_num_threads(1);
       const std::vector<float> first = run_linear(weight, x.data(), m, rounding);
@@ -199,16 +251,18 @@ TEST_P(LinearPathTest, NanAndInfinityPropagate) {
         std::vector<float> x = random_values(m * k, 29);
         x[position] = kNan;
         x[k + position] = HUGE_VALF;
-        const std::vector<float> out = run_linear(weight, x.data(), m);
-        for (int64_t j = 0; j < 6; ++j) {
-          EXPECT_TRUE(std::isnan(out[j]));
-          const float value = w[j * k + position];
-          if (value == 0) {
-            EXPECT_TRUE(std::isnan(out[6 + j]));
-          } else {
-            EXPECT_EQ(out[6 + j], value > 0 ? HUGE_VALF : -HUGE_VALF);
+        for (const InputRounding rounding : {InputRounding::kNone, InputRounding::kBF16}) {
+          const std::vector<float> out = run_linear(weight, x.data(), m, rounding);
+          for (int64_t j = 0; j < 6; ++j) {
+            EXPECT_TRUE(std::isnan(out[j]));
+            const float value = w[j * k + position];
+            if (value == 0) {
+              EXPECT_TRUE(std::isnan(out[6 + j]));
+            } else {
+              EXPECT_EQ(out[6 + j], value > 0 ? HUGE_VALF : -HUGE_VALF);
+            }
+            for (int64_t i = 2; i < m; ++i) EXPECT_TRUE(std::isfinite(out[i * 6 + j]));
           }
-          for (int64_t i = 2; i < m; ++i) EXPECT_TRUE(std::isfinite(out[i * 6 + j]));
         }
         if (!has_integer_inputs(scheme)) continue;
         for (const InputRounding rounding : {InputRounding::kA8, InputRounding::kA15}) {
@@ -230,7 +284,7 @@ TEST_P(LinearPathTest, Bfloat16InputsAreThoseValues) {
   }
   const PrepackedWeight prepacked(weight);
   for (const InputRounding rounding :
-       {InputRounding::kNone, InputRounding::kA8, InputRounding::kNvfp4}) {
+       {InputRounding::kNone, InputRounding::kBF16, InputRounding::kA8, InputRounding::kNvfp4}) {
     std::vector<float> out(5 * 33);
     linear(prepacked, LinearInput(prepacked, bits.data(), 5, 96, rounding), out.data(), 33);
     EXPECT_EQ(out, run_linear(weight, x.data(), 5, rounding));
@@ -258,7 +312,8 @@ TEST_P(LinearPathTest, EndsAreAddedInOrder) {
   const std::vector<float> x = random_values(9 * 96, 35), bias = random_values(45, 36);
   const std::vector<float> residual = random_values(9 * 50, 37);
   const PrepackedWeight prepacked(weight);
-  for (const InputRounding rounding : {InputRounding::kNone, InputRounding::kA15}) {
+  for (const InputRounding rounding :
+       {InputRounding::kNone, InputRounding::kBF16, InputRounding::kA15}) {
     const std::vector<float> plain = run_linear(weight, x.data(), 9, rounding);
     const LinearInput input(prepacked, x.data(), 9, 96, rounding);
     std::vector<float> out = residual;  // in place
@@ -276,7 +331,8 @@ TEST_P(LinearPathTest, SwigluIsItsProducts) {
   const QuantizedMatrix up = random_matrix(Scheme::nvfp4(), 70, 64, 39);
   const std::vector<float> x = random_values(5 * 64, 40), bias = random_values(70, 41);
   const PrepackedWeight g(gate), u(up);
-  for (const InputRounding rounding : {InputRounding::kNone, InputRounding::kA15}) {
+  for (const InputRounding rounding :
+       {InputRounding::kNone, InputRounding::kBF16, InputRounding::kA15}) {
     const LinearInput input(g, x.data(), 5, 64, rounding);  // shared
     std::vector<float> a(5 * 70), b(5 * 70), out(5 * 70);
     linear(g, input, a.data(), 70, {.bias = bias.data()});
@@ -303,7 +359,7 @@ TEST(LinearTest, VectorPathsGiveTheSameBits) {
   const std::vector<float> x = random_values(7 * 320, 45);
   for (const InputRounding rounding : {InputRounding::kNone, InputRounding::kA15}) {
     std::vector<float> first;
-    for (const char* path : {"avx2", "avx_vnni", "avx512", "avx512_vnni"}) {
+    for (const char* path : {"avx2", "avx_vnni", "avx512", "avx512_vnni", "amx"}) {
       if (!machine_has(path)) continue;
       const ForcedPath forced(path);
       const std::vector<float> out = run_linear(weight, x.data(), 7, rounding);

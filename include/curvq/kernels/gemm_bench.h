@@ -17,15 +17,15 @@ struct GemmShape {
 struct GemmBenchOptions {
   std::vector<GemmShape> shapes = {{1, 4096, 4096}, {16, 4096, 4096}, {128, 4096, 4096}};
   std::vector<Scheme> schemes = {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4()};
-  std::vector<InputRounding> roundings = {InputRounding::kNone, InputRounding::kA15,
-                                          InputRounding::kA8};
+  std::vector<InputRounding> roundings = {InputRounding::kNone, InputRounding::kBF16,
+                                          InputRounding::kA15, InputRounding::kA8};
   int rounds = 9;  // of each row, interleaved; the fastest counts
   // With few rows weights must come from memory: distinct copies of so many bytes together.
-  int64_t rotated_bytes = int64_t{256} << 20;
+  int64_t rotated_bytes = bytes_beyond_caches();
 };
 
 struct GemmBenchRow {
-  std::string kernel;  // "exact", "a15", "a8"
+  std::string kernel;  // an input_rounding_name()
   std::string format;
   GemmShape shape;
   int64_t weight_bytes = 0;
@@ -46,7 +46,7 @@ struct GemmBench {
   std::vector<GemmBenchRow> rows;
 };
 
-// "exact", "a15", "a8", "nvfp4", "mxfp4".
+// "exact", "bf16", "a15", "a8", "nvfp4", "mxfp4".
 std::string input_rounding_name(InputRounding rounding);
 
 // Skips roundings that a scheme has not. Throws UsageError for sizes below 1 or groups that do not

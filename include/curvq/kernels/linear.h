@@ -22,6 +22,7 @@ struct LinearInputParts;
 // What the inputs of a product are rounded to.
 enum class InputRounding : uint8_t {
   kNone,   // float32
+  kBF16,   // bfloat16, multiplied by the matrix unit where there is one
   kA15,    // integers of 15 bits with a scale for each block, multiplied as two of 8 bits
   kA8,     // integers of 8 bits with a scale for each block
   kNvfp4,  // as a GPU with FP4 units would: the values of NVFP4 or MXFP4, multiplied in float32
@@ -54,13 +55,16 @@ class PrepackedWeight {
 
 // True for weights of 4 bits.
 bool has_integer_inputs(const Scheme& scheme);
+// True but for integers where those are not had.
+bool has_input_rounding(const Scheme& scheme, InputRounding rounding);
 
 // m rows of inputs in the order in which kernels read them; copies x. For `weight` and every other
 // one of the same number of columns, element, groups and symmetry.
 //
 // kA8 and kA15 round x[i, c] to q s, one scale s = amax / 127 or amax / 16319 for the columns of a
 // block: a group of the weight, or 32 columns of a longer one (its last block may be shorter). A
-// row with a value that is not finite gives NaN in all outputs. kNvfp4 rounds by the scales of
+// row with a value that is not finite gives NaN in all outputs. kBF16 rounds to nearest, ties to
+// even; what is bfloat16 already stays. kNvfp4 rounds by the scales of
 // Scheme::nvfp4(), the tensor's from the largest finite row. Rows with a value that is not finite
 // stay as they are.
 class LinearInput {
@@ -92,10 +96,13 @@ struct LinearEnds {
 //   out  [m, n] float32, row stride ldout; may overlap the x that `input` was made from
 // Each output sums its columns in order, in float32, in parts of 256 (kNone, kNvfp4, kMxfp4) or 512
 // columns: it depends neither on the other rows nor on the number of threads, and AVX2 and AVX-512
-// give the same bits. With x as rounded, w as dequantized, and u = 2^-24 the error is at most
+// give the same bits; a matrix unit sums pairs of columns and gives others. With x as rounded, w as
+// dequantized, and u = 2^-24 the error is at most
 //   (k + 2) u sum_k |x_k w_k|             kNone, kNvfp4, kMxfp4
+//   (k + 4) u sum_k |x_k w_k| + k 2^-125  kBF16 (a matrix unit takes numbers below 2^-126 for 0)
 //   (k / 16 + 20) u sum_b sum_k |x_k w_k|  kA8 and kA15 (sums over a block are exact), to which
-//   rounding x adds at most sum_k |w_k| s_b(k) / 2
+//   rounding x adds at most sum_k |w_k| s_b(k) / 2; with kBF16 2^-9 sum_k |x_k w_k|, and as much
+//   for w on a matrix unit (NVFP4 and MXFP4 are exact there)
 // and one rounding more for each end. NaN and infinity in x give what dequantizing and multiplying
 // gives (kNone). Throws UsageError for an input made for another kind of weight, a stride below n,
 // or a null pointer.
@@ -110,7 +117,7 @@ void linear_swiglu(const PrepackedWeight& gate, const PrepackedWeight& up, const
                    const float* up_bias = nullptr);
 
 // The instruction set that linear() runs on here: "scalar", "avx2", "avx_vnni", "avx512",
-// "avx512_vnni". The environment variable CURVQ_CPU forces a lower one.
+// "avx512_vnni", "amx". The environment variable CURVQ_CPU forces a lower one.
 const char* linear_path();
 
 }  // namespace curvq

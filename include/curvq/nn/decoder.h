@@ -26,8 +26,9 @@ struct Linear {
   torch::Tensor weight;                           // [out, in]; undefined when packed
   std::optional<PrepackedWeight> prepacked;       // set when packed, to run it
   std::shared_ptr<const QuantizedMatrix> packed;  // or with rounded inputs, to calibrate behind it
-  // What inputs of either are rounded to, where it can (kInt16: to 15 bits for `prepacked`).
+  // What inputs are rounded to, where it can: those of `packed`, and of `prepacked`.
   Activations activations = Activations::kFloat32;
+  InputRounding rounding = InputRounding::kNone;
   // What its format rounds inputs to before that (see round_inputs()); gradients pass as if it did
   // not.
   InputFormat inputs = InputFormat::kNone;
@@ -107,11 +108,14 @@ struct DecoderBlock {
   torch::Tensor shares(const torch::Tensor& normed) const;  // [n, t, experts], 0 if not chosen
 };
 
-// Whether packed layers run from their packed weights, with inputs as they are or, to weights of 4
-// bits, as integers of 15 or 8 bits (see InputRounding), or are dequantized to float32 at load.
-enum class Engine { kPacked, kDequantized, kPackedA15, kPackedA8 };
-// By name: packed, packed-a15, packed-a8, dequantized.
+// Whether packed layers run from their packed weights, with inputs as they are, in bfloat16, or, to
+// weights of 4 bits, as integers of 15 or 8 bits (see InputRounding), or are dequantized to float32
+// at load.
+enum class Engine { kPacked, kDequantized, kPackedBF16, kPackedA15, kPackedA8 };
+// By name, see engine_names().
 Engine parse_engine(const std::string& name);
+// packed, packed-bf16, packed-a15, packed-a8, dequantized.
+std::vector<std::string> engine_names();
 
 class DecoderModel {
  public:

@@ -44,6 +44,7 @@ struct Avx2Vectors {
   static I lookup(I table, I bytes) { return _mm256_shuffle_epi8(table, bytes); }
   static I sub_bytes(I a, I b) { return _mm256_sub_epi8(a, b); }
 
+  static constexpr bool kLooksUpFloats = false;
   template <int kByte>
   static F byte(I v) {
     if constexpr (kByte < 3) v = _mm256_slli_epi32(v, 24 - 8 * kByte);

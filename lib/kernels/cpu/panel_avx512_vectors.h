@@ -44,6 +44,12 @@ struct Avx512Vectors {
   static I lookup(I table, I bytes) { return _mm512_shuffle_epi8(table, bytes); }
   static I sub_bytes(I a, I b) { return _mm512_sub_epi8(a, b); }
 
+  static constexpr bool kLooksUpFloats = true;
+  template <int kShift>
+  static F lookup_floats(F table, I codes) {
+    if constexpr (kShift > 0) codes = _mm512_maskz_srli_epi32(0xffff, codes, kShift);
+    return _mm512_maskz_permutexvar_ps(0xffff, codes, table);  // by the low four bits
+  }
   template <int kByte>
   static F byte(I v) {
     if constexpr (kByte < 3) v = _mm512_maskz_slli_epi32(0xffff, v, 24 - 8 * kByte);

@@ -102,6 +102,7 @@ struct Scalar {
     return bytes([&](int i, int b) { return byte_of(x.lane[i], b) - byte_of(y.lane[i], b); });
   }
 
+  static constexpr bool kLooksUpFloats = false;
   template <int kByte>
   static F byte(I v) {
     return lanes<F>(
