@@ -11,6 +11,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
+#include "curvq/kernels/dense.h"
 #include "curvq/kernels/gemm_bench.h"
 #include "curvq/nn/decoder.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int kRounds = 5;
 // Of many rows a product's rate does not change any more.
-constexpr int64_t kMostRows = 128;
+constexpr int64_t kMostRows = 512;
 
 // Data sheets: bytes a second, dense 16-bit operations a second, bytes of memory.
 struct NamedMachine {
@@ -58,6 +59,8 @@ double best_seconds(const std::function<void()>& work) {
   return best;
 }
 
+constexpr const char *kFloat32 = "float32", *kBFloat16 = "bfloat16";
+
 // What a matrix of a format does: bytes of it a second for one row, operations for many.
 struct Rates {
   double bytes, ops;
@@ -71,6 +74,16 @@ Rates measure_dense(int64_t n, int64_t k, int64_t rows) {
   };
   const double values = static_cast<double>(n) * static_cast<double>(k);
   return {4 * values / seconds(1), 2 * static_cast<double>(rows) * values / seconds(rows)};
+}
+
+Rates measure_bf16(int64_t n, int64_t k) {
+  const std::vector<uint16_t> weight(n * k, 0x3f80);
+  const std::vector<float> x(k, 1);
+  std::vector<float> out(n);
+  const double seconds =
+      best_seconds([&] { gemv_bf16(weight.data(), n, k, x.data(), out.data()); });
+  const double values = static_cast<double>(n) * static_cast<double>(k);
+  return {2 * values / seconds, 2 * values / seconds};
 }
 
 Rates measure_packed(const Scheme& scheme, InputRounding rounding, int64_t n, int64_t k,
@@ -121,7 +134,7 @@ std::vector<LayerSpeed> layers_of(const DecoderModel& model, const SpeedPlanOpti
         if (!scheme && options.scheme && options.scheme->divides(info.in_features))
           scheme = options.scheme;
         const std::string name = info.name.substr(config.names.block(block).size());
-        const std::string form = scheme ? scheme->describe() : "float32";
+        const std::string form = scheme ? scheme->describe() : kFloat32;
         const auto [place, is_new] = places.try_emplace(name + " " + form, layers.size());
         if (is_new) {
           layers.push_back({name, form, 0, info.out_features, info.in_features});
@@ -134,8 +147,9 @@ std::vector<LayerSpeed> layers_of(const DecoderModel& model, const SpeedPlanOpti
       }
     }
   }
-  layers.push_back({"lm_head", "float32", 1, config.vocab_size, config.hidden_size,
-                    4 * config.vocab_size * config.hidden_size});
+  const bool narrow = model.has_bf16_head();
+  layers.push_back({"lm_head", narrow ? kBFloat16 : kFloat32, 1, config.vocab_size,
+                    config.hidden_size, (narrow ? 2 : 4) * config.vocab_size * config.hidden_size});
   schemes.push_back(std::nullopt);
   return layers;
 }
@@ -153,9 +167,11 @@ void time_layers(const std::vector<std::optional<Scheme>>& schemes, const SpeedP
       if (other.format == layer.format && other.rows * other.cols > largest->rows * largest->cols)
         largest = &other;
     }
-    rates[layer.format] = schemes[place] ? measure_packed(*schemes[place], options.rounding,
-                                                          largest->rows, largest->cols, rows)
-                                         : measure_dense(largest->rows, largest->cols, rows);
+    rates[layer.format] =
+        schemes[place]
+            ? measure_packed(*schemes[place], options.rounding, largest->rows, largest->cols, rows)
+        : layer.format == kBFloat16 ? measure_bf16(largest->rows, largest->cols)
+                                    : measure_dense(largest->rows, largest->cols, rows);
   }
   constexpr double kNear = 0.8;
   for (LayerSpeed& layer : plan.layers) {
@@ -234,7 +250,7 @@ MachineSpeed named_machine(const NamedMachine& named, const DecoderConfig& confi
     to.add(memory >= arithmetic ? "memory" : "arithmetic", std::max(memory, arithmetic));
   };
   for (const LayerSpeed& layer : plan.layers) {
-    const int64_t stored = layer.format == "float32" ? layer.bytes / 2 : layer.bytes;
+    const int64_t stored = layer.format == kFloat32 ? layer.bytes / 2 : layer.bytes;
     machine.needed_bytes += stored;
     const double ops =
         2.0 * static_cast<double>(layer.count * layer.rows) * static_cast<double>(layer.cols);

@@ -7,6 +7,7 @@
 #include "curvq/core/log.h"
 #include "curvq/core/parallel.h"
 #include "curvq/io/model_files.h"
+#include "curvq/kernels/dense.h"
 #include "curvq/nn/bare_names.h"
 #include "curvq/nn/decoder.h"
 #include "curvq/nn/torch_tensor.h"
@@ -285,15 +286,38 @@ torch::Tensor DecoderModel::head_input(const torch::Tensor& hidden) const {
   return final_norm_.forward(hidden);
 }
 
+std::string DecoderModel::head_tensor() const {
+  return (config_.tied_embeddings ? config_.names.embedding : config_.names.head) + ".weight";
+}
+
+bool DecoderModel::has_bf16_head() const {
+  return dtype_ == torch::kFloat32 && checkpoint_->at(head_tensor()).dtype == DType::kBF16;
+}
+
 torch::Tensor DecoderModel::head_output(const torch::Tensor& hidden) const {
   config_.require_head("a distribution of tokens");
-  if (!head_.defined()) {
-    const DecoderNames& names = config_.names;
-    const std::string name = (config_.tied_embeddings ? names.embedding : names.head) + ".weight";
-    head_ = load_float(name, {config_.vocab_size, config_.hidden_size});
-    checkpoint_->release(checkpoint_->at(name));
+  const TensorView& tensor = checkpoint_->at(head_tensor());
+  const std::vector<int64_t> shape = {config_.vocab_size, config_.hidden_size};
+  const torch::Tensor input = head_input(hidden);
+  if (input.numel() == config_.hidden_size && !input.requires_grad() && has_bf16_head()) {
+    if (!bf16_head_.defined()) {
+      check_shape(tensor, shape);
+      bf16_head_ = to_torch(tensor);
+      check_finite(bf16_head_, tensor);
+      checkpoint_->release(tensor);
+    }
+    std::vector<int64_t> sizes(input.sizes().begin(), input.sizes().end());
+    sizes.back() = config_.vocab_size;
+    torch::Tensor out = torch::empty(sizes, torch::kFloat32);
+    gemv_bf16(static_cast<const uint16_t*>(bf16_head_.data_ptr()), config_.vocab_size,
+              config_.hidden_size, input.contiguous().data_ptr<float>(), out.data_ptr<float>());
+    return out;
   }
-  return torch::linear(head_input(hidden), head_);
+  if (!head_.defined()) {
+    head_ = load_float(tensor.name, shape);
+    checkpoint_->release(tensor);
+  }
+  return torch::linear(input, head_);
 }
 
 torch::Tensor DecoderModel::logits_of(const torch::Tensor& head_output) const {

@@ -142,14 +142,17 @@ class DecoderModel {
   const Norm& final_norm() const { return final_norm_; }
   // Final norm: [..., hidden] -> [..., hidden], the input of the output head.
   torch::Tensor head_input(const torch::Tensor& hidden) const;
-  // Final norm and output head: [..., hidden] -> [..., vocab]. The head is loaded at first use.
+  // Final norm and output head: [..., hidden] -> [..., vocab]. The head is loaded at first use; for
+  // one row without gradients, as when text is generated, a stored bfloat16 one stays that.
   // Throws UnsupportedError for an encoder.
   torch::Tensor logits(const torch::Tensor& hidden) const;
   // The same in two steps: the head's product, and the logits out of it, scaled and capped.
   torch::Tensor head_output(const torch::Tensor& hidden) const;
   torch::Tensor logits_of(const torch::Tensor& head_output) const;
   // Frees the output head, until logits() loads it again.
-  void release_head() const { head_ = torch::Tensor(); }
+  void release_head() const { head_ = bf16_head_ = torch::Tensor(); }
+  // Whether one row's head is computed from stored bfloat16.
+  bool has_bf16_head() const;
 
   // Residual stream behind the last block for windows of ids [n, t], block after block:
   // [n, t, hidden].
@@ -159,6 +162,7 @@ class DecoderModel {
   Linear load_linear(const LinearInfo& info) const;
   Norm load_norm(const std::string& name, int64_t size) const;
   torch::Tensor load_float(const std::string& name, const std::vector<int64_t>& shape) const;
+  std::string head_tensor() const;
 
   DecoderConfig config_;
   std::shared_ptr<Checkpoint> checkpoint_;
@@ -169,7 +173,7 @@ class DecoderModel {
   // Where they are learned, [position_offset + max_positions, hidden], with the first token type.
   torch::Tensor positions_;
   Norm embedding_norm_;
-  mutable torch::Tensor head_;
+  mutable torch::Tensor head_, bf16_head_;
 };
 
 // All blocks in memory with a cache of keys and values, for generation.
