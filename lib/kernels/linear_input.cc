@@ -214,7 +214,7 @@ std::shared_ptr<const LinearInputParts> make_input(const PrepackedWeight& weight
   auto parts = std::make_shared<LinearInputParts>();
   const GemmPath& path = select_gemm_path();
   parts->path = path.panels;
-  if (rounding == InputRounding::kBF16) parts->matrix = path.matrix;
+  if (rounding == InputRounding::kBF16 && m >= kMatrixLeastRows) parts->matrix = path.matrix;
   parts->rounding = rounding;
   parts->element = w.panels.element;
   parts->symmetric = w.panels.zero_points == nullptr;

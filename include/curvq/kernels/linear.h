@@ -22,7 +22,7 @@ struct LinearInputParts;
 // What the inputs of a product are rounded to.
 enum class InputRounding : uint8_t {
   kNone,   // float32
-  kBF16,   // bfloat16, multiplied by the matrix unit where there is one
+  kBF16,   // bfloat16, multiplied by the matrix unit where there is one and rows are not few
   kA15,    // integers of 15 bits with a scale for each block, multiplied as two of 8 bits
   kA8,     // integers of 8 bits with a scale for each block
   kNvfp4,  // as a GPU with FP4 units would: the values of NVFP4 or MXFP4, multiplied in float32
@@ -52,6 +52,9 @@ class PrepackedWeight {
  private:
   std::shared_ptr<const internal::PrepackedWeightParts> parts_;
 };
+
+// With fewer rows than these kBF16 is faster without a matrix unit.
+inline constexpr int64_t kMatrixLeastRows = 5;
 
 // True for weights of 4 bits.
 bool has_integer_inputs(const Scheme& scheme);
@@ -96,8 +99,9 @@ struct LinearEnds {
 //   out  [m, n] float32, row stride ldout; may overlap the x that `input` was made from
 // Each output sums its columns in order, in float32, in parts of 256 (kNone, kNvfp4, kMxfp4) or 512
 // columns: it depends neither on the other rows nor on the number of threads, and AVX2 and AVX-512
-// give the same bits; a matrix unit sums pairs of columns and gives others. With x as rounded, w as
-// dequantized, and u = 2^-24 the error is at most
+// give the same bits; a matrix unit, which takes inputs of kMatrixLeastRows rows or more, sums
+// pairs of columns and gives others. With x as rounded, w as dequantized, and u = 2^-24 the error
+// is at most
 //   (k + 2) u sum_k |x_k w_k|             kNone, kNvfp4, kMxfp4
 //   (k + 4) u sum_k |x_k w_k| + k 2^-125  kBF16 (a matrix unit takes numbers below 2^-126 for 0)
 //   (k / 16 + 20) u sum_b sum_k |x_k w_k|  kA8 and kA15 (sums over a block are exact), to which
