@@ -35,14 +35,18 @@ double rate_of(const std::function<double(int64_t)>& work) {
   return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
-// Adds up words; some sums, as one would wait for itself.
+// Adds up words of four streams, which memory serves faster than one; some sums, as one would wait
+// for itself.
 CURVQ_SIMD_CLONES uint64_t read_all(const uint8_t* data, int64_t bytes) {
   uint64_t sums[32] = {};
-  for (int64_t at = 0; at + 256 <= bytes; at += 256) {
-    for (int line = 0; line < 4; ++line) __builtin_prefetch(data + at + 64 * line + 2048);
-    uint64_t words[32];
-    std::memcpy(words, data + at, sizeof(words));
-    for (int i = 0; i < 32; ++i) sums[i] += words[i];
+  const int64_t stream = bytes / 4;
+  for (int64_t at = 0; at + 64 <= stream; at += 64) {
+    for (int s = 0; s < 4; ++s) {
+      __builtin_prefetch(data + s * stream + at + 2048);
+      uint64_t words[8];
+      std::memcpy(words, data + s * stream + at, sizeof(words));
+      for (int i = 0; i < 8; ++i) sums[8 * s + i] += words[i];
+    }
   }
   uint64_t total = 0;
   for (const uint64_t sum : sums) total += sum;

