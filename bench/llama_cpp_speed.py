@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Decoding and prefill of `curvq generate` beside llama.cpp, in processor time, on the same codes and the same head.
+
+    .deps/client/bin/python bench/llama_cpp_speed.py CHECKPOINT [--engines packed-a8,...] [--threads 1] [--rounds 5] [--json FILE]
+
+CHECKPOINT: INT4 in symmetric groups of 32 (`curvq quantize --scheme int4 --group-size 32`), which `curvq convert` makes a Q4_0
+GGUF of without rounding again; embeddings and head stay as they are stored. Rounds of all alternate, the best of each counts.
+curvq's time of a token is the difference of runs that write many and few tokens, that of a prompt the difference of
+runs with a long and a short one, so that loading does not count; llama.cpp is timed around its calls.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import llama_cpp
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+TEXT = (TOP / "tests/data/wikitext-sentences/calibration.txt").read_text()
+PROMPT_TOKENS, FEW, MANY = 512, 8, 72
+
+
+class LlamaCpp:
+    def __init__(self, path, threads):
+        self.model = llama_cpp.Llama(str(path), n_ctx=1024, n_batch=PROMPT_TOKENS, n_ubatch=PROMPT_TOKENS, n_threads=threads,
+                                     n_threads_batch=threads, logits_all=False, verbose=False)
+
+    def prompt(self):
+        ids = self.model.tokenize(TEXT.encode(), add_bos=False)[:PROMPT_TOKENS]
+        return ids, self.model.detokenize(ids).decode()
+
+    def prefill(self, ids):
+        self.model.reset()
+        begin = time.process_time()
+        self.model.eval(ids)
+        return time.process_time() - begin
+
+    def decode(self, ids):
+        self.model.reset()
+        self.model.eval(ids[:4])
+        begin = time.process_time()
+        for _ in range(MANY - FEW):
+            self.model.eval([self.model.sample(temp=0.0)])
+        return (time.process_time() - begin) / (MANY - FEW)
+
+
+class Curvq:
+    def __init__(self, binary, checkpoint, engine, threads):
+        self.words = [binary, "generate", checkpoint, "--engine", engine, "--threads", str(threads), "--ignore-eos", "--json"]
+
+    def seconds(self, prompt, tokens):
+        """Processor seconds of a run, and the tokens of its prompt."""
+        with tempfile.TemporaryFile("w+") as out:
+            child = subprocess.Popen([*self.words, "--prompt", prompt, "--max-new-tokens", str(tokens)], stdout=out,
+                                     env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+            _, status, usage = os.wait4(child.pid, 0)
+            if status != 0:
+                sys.exit(f"{' '.join(self.words)}: failed")
+            out.seek(0)
+            return usage.ru_utime + usage.ru_stime, json.load(out)["results"]["prompt_tokens"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint")
+    parser.add_argument("--engines", default="packed,packed-bf16,packed-a15,packed-a8")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--curvq", default=str(TOP / "build/release/bin/curvq"))
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    engines = {name: Curvq(args.curvq, args.checkpoint, name, args.threads) for name in args.engines.split(",")}
+    best = {}
+
+    def keep(name, what, seconds):
+        row = best.setdefault(name, {})
+        row[what] = min(row.get(what, float("inf")), seconds)
+
+    with tempfile.TemporaryDirectory() as directory:
+        gguf = pathlib.Path(directory) / "q4_0.gguf"
+        subprocess.run([args.curvq, "convert", args.checkpoint, "--out", gguf, "--layout", "gguf", "--quiet"], check=True)
+        peer = LlamaCpp(gguf, args.threads)
+        ids, text = peer.prompt()
+        for _ in range(args.rounds):
+            keep("llama.cpp", "prefill", peer.prefill(ids))
+            keep("llama.cpp", "decode", peer.decode(ids))
+            for name, engine in engines.items():
+                few, short = engine.seconds("The", FEW)
+                many, _ = engine.seconds("The", MANY)
+                long, tokens = engine.seconds(text, FEW)
+                keep(name, "decode", (many - few) / (MANY - FEW))
+                keep(name, "prefill", (long - few) * PROMPT_TOKENS / (tokens - short))
+    theirs = best["llama.cpp"]
+    rows = [{"name": name, "decode_tokens_per_second": 1 / row["decode"], "prefill_tokens_per_second": PROMPT_TOKENS / row["prefill"],
+             "decode_ratio": theirs["decode"] / row["decode"], "prefill_ratio": theirs["prefill"] / row["prefill"]}
+            for name, row in best.items()]
+    print(f"{'':12} {'decode, tokens/s':>18} {'over llama.cpp':>15} {'prefill of 512':>15} {'over llama.cpp':>15}")
+    for row in rows:
+        print(f"{row['name']:12} {row['decode_tokens_per_second']:18.1f} {row['decode_ratio']:15.2f} "
+              f"{row['prefill_tokens_per_second']:15.1f} {row['prefill_ratio']:15.2f}")
+    if args.json:
+        document = {"checkpoint": args.checkpoint, "threads": args.threads, "rounds": args.rounds,
+                    "llama_cpp_python": llama_cpp.__version__, "rows": rows}
+        pathlib.Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
