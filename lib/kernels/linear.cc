@@ -111,8 +111,9 @@ void multiply_block(const PrepackedWeightParts& weight, const LinearInputParts& 
   const internal::ByteWeights bytes{scratch.bytes, scratch.scales, scratch.zeros, Scratch::kBytes,
                                     Scratch::kScales};
   const int64_t part_lines = integer ? internal::kBytePartLines : internal::kFloatPartLines;
-  const int64_t together = fused ? (integer ? path.fused_byte_panels : path.fused_float_panels)
-                                 : (integer ? path.byte_panels : path.float_panels);
+  const bool few = fused && (!integer || block.rows <= internal::kFewByteRows);
+  const int64_t together = few ? (integer ? path.fused_byte_panels : path.fused_float_panels)
+                               : (integer ? path.byte_panels : path.float_panels);
   const auto multiply = [&](int64_t segment, int64_t end, int64_t panel) {
     const int64_t line = line_of(weight.panels, segment);
     const PanelPart part{&weight.panels, block.panel + panel,

@@ -84,7 +84,9 @@ struct ByteWeights {
 };
 
 // Tiles hold at most so many rows, and as many panels together; up to the fused number of rows,
-// unpacking in registers, for each tile anew, is faster.
+// unpacking in registers, for each tile anew, is faster. Of bytes, up to kFewByteRows rows take
+// fused_byte_panels together, more take byte_panels.
+inline constexpr int64_t kFewByteRows = 2;
 struct PanelPath {
   int64_t float_rows, byte_rows, fused_float_rows, fused_byte_rows;
   int64_t float_panels, byte_panels, fused_float_panels, fused_byte_panels;

@@ -205,7 +205,7 @@ struct PanelByteKernels : PanelKernels<V> {
           part, tile, source, scales, zeros, kStride, out, out.out + p * kPanelRows);
       p += kPanels;
     };
-    constexpr int kPanels = kRows == 1 ? Base::kFusedBytePanels : V::kBytePanels;
+    constexpr int kPanels = kRows <= kFewByteRows ? Base::kFusedBytePanels : V::kBytePanels;
     while (p + kPanels <= part.count) multiply.template operator()<kPanels>();
     while (p < part.count) multiply.template operator()<1>();
   }

@@ -43,7 +43,7 @@ struct PanelKernels {
   static constexpr int kBytes = 4 * V::kLanes;             // of a vector
   static constexpr int64_t kPrefetch = 2048;               // bytes ahead of a stream from memory
   // With one row: eight float32 sums hide the latency of an addition.
-  static constexpr int kFusedFloatPanels = 8 / kVectors, kFusedBytePanels = 2;
+  static constexpr int kFusedFloatPanels = 8 / kVectors, kFusedBytePanels = 4 / kVectors;
 
   static int64_t first_group(const PanelPart& part) {
     return part.first_segment / part.panels->segments_per_group;
@@ -72,8 +72,10 @@ struct PanelKernels {
   template <class Decode>
   CURVQ_INLINE static void scale_loop(const uint8_t* from, int64_t bytes, int64_t count, F factor,
                                       float* to, Decode&& decode) {
-    for (int64_t i = 0; i < count; i += V::kLanes)
+    for (int64_t i = 0; i < count; i += V::kLanes) {
+      __builtin_prefetch(from + (count + i) * bytes);  // of the next part
       V::store(to + i, V::mul(decode(from + i * bytes), factor));
+    }
   }
 
   // Scales [groups, 16] of a part's panel p, times factor.
