@@ -62,7 +62,7 @@ class Curvq:
             if status != 0:
                 sys.exit(f"{' '.join(self.words)}: failed")
             out.seek(0)
-            return usage.ru_utime + usage.ru_stime, json.load(out)["results"]["prompt_tokens"]
+            return usage.ru_utime + usage.ru_stime, len(json.load(out)["results"]["prompt_ids"])
 
 
 def main():
