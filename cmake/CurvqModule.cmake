@@ -1,6 +1,6 @@
 # curvq_module(NAME [DEPENDS target...] [PRIVATE target...]): library curvq_NAME, alias curvq::NAME, from
 # lib/NAME/**/*.cc (but cuda/, a target of its own) with its public headers in include/curvq/NAME. A file named *_avx2.cc,
-# *_avx_vnni.cc, *_avx512.cc, *_avx512_vnni.cc or *_amx.cc is compiled for that instruction set and called only after a check at run time.
+# *_avx_vnni.cc, *_avx512.cc, *_avx512_vnni.cc, *_avx512_vbmi.cc or *_amx.cc is compiled for that instruction set and called only after a check at run time.
 function(curvq_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
@@ -21,6 +21,8 @@ function(curvq_module name)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mavxvnni")
     elseif(source MATCHES "_avx512\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma;-mf16c;${avx512_quiet}")
+    elseif(source MATCHES "_avx512_vbmi\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mavx512vbmi;-mfma;-mf16c;${avx512_quiet}")
     elseif(source MATCHES "_amx\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mamx-tile;-mamx-bf16;-mfma;-mf16c;${avx512_quiet}")
     elseif(source MATCHES "_avx512_vnni\\.cc$")

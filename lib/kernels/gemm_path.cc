@@ -42,12 +42,14 @@ bool has_avx512() {
 
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
+bool has_avx512_vbmi() { return has_avx512_vnni() && __builtin_cpu_supports("avx512vbmi"); }
+
 // Linux gives the tiles' registers to processes that ask for them.
 bool has_amx() {
   static const bool has = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
     constexpr unsigned kAmxBF16 = 1u << 22, kAmxTile = 1u << 24, kAvx512BF16 = 1u << 5;
-    if (!has_avx512_vnni() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+    if (!has_avx512_vbmi() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
     if ((d & kAmxBF16) == 0 || (d & kAmxTile) == 0) return false;
     if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & kAvx512BF16) == 0) return false;
     constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
@@ -70,7 +72,9 @@ const std::array kPaths = {
              attention_step_avx2, has_avx512},
     GemmPath{"avx512_vnni", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vnni,
              nullptr, attention_step_avx2, has_avx512_vnni},
-    GemmPath{"amx", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vnni,
+    GemmPath{"avx512_vbmi", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vbmi,
+             nullptr, attention_step_avx2, has_avx512_vbmi},
+    GemmPath{"amx", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vbmi,
              &matrix_unit_amx, attention_step_avx2, has_amx},
 #endif
 };

@@ -108,6 +108,7 @@ extern const PanelPath panel_path_avx2;         // needs AVX2, FMA, F16C
 extern const PanelPath panel_path_avx_vnni;     // and AVX-VNNI
 extern const PanelPath panel_path_avx512;       // needs AVX-512 F, BW, VL, DQ
 extern const PanelPath panel_path_avx512_vnni;  // and AVX-512 VNNI
+extern const PanelPath panel_path_avx512_vbmi;  // and AVX-512 VBMI
 #endif
 
 }  // namespace curvq::internal

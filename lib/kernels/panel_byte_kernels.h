@@ -19,9 +19,11 @@ struct PanelByteKernels : PanelKernels<V> {
   template <PanelElement kElement>
   CURVQ_INLINE static void unsigned_line(const uint8_t* codes, I table, I& low, I& high) {
     const I raw = V::load_int(codes);
-    low = V::low_nibbles(raw), high = V::high_nibbles(raw);
-    if constexpr (kElement == PanelElement::kE2M1)
-      low = V::lookup(table, low), high = V::lookup(table, high);
+    if constexpr (kElement == PanelElement::kE2M1) {
+      low = V::lookup_low(table, raw), high = V::lookup_high(table, raw);
+    } else {
+      low = V::low_nibbles(raw), high = V::high_nibbles(raw);
+    }
   }
 
   // Where a tile's weights come from: unpacked before, or the packed codes.

@@ -6,6 +6,7 @@
 //   quotient(a, b, 1 / b)         a / b, where PrepackedWeight found that it is
 //   load_int, set1_int, add_int, mul_int, to_float     of int32
 //   low_nibbles, high_nibbles, lookup(table, bytes), sub_bytes
+//   lookup_low, lookup_high(table, codes)              of the low and high nibbles of all bytes
 //   kLooksUpFloats, and then lookup_floats<shift>(table, dwords)   of 16 float32 those that four
 //   bits of each dword say byte<b>(v), e4m3<b>(v)        byte b of each dword, as signed integer or
 //   as E4M3, in float32 e4m3_scale, e8m0_scale, f16_scale, bf16_scale      kLanes scales from

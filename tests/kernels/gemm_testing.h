@@ -71,7 +71,7 @@ class CpuPathTest : public ::testing::TestWithParam<const char*> {
 };
 
 inline const auto kAllCpuPaths =
-    ::testing::Values("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx");
+    ::testing::Values("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_vbmi", "amx");
 inline std::string cpu_path_name(const ::testing::TestParamInfo<const char*>& info) {
   return info.param;
 }

@@ -365,7 +365,7 @@ TEST(LinearTest, VectorPathsGiveTheSameBits) {
   const std::vector<float> x = random_values(7 * 320, 45);
   for (const InputRounding rounding : {InputRounding::kNone, InputRounding::kA15}) {
     std::vector<float> first;
-    for (const char* path : {"avx2", "avx_vnni", "avx512", "avx512_vnni", "amx"}) {
+    for (const char* path : {"avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_vbmi", "amx"}) {
       if (!machine_has(path)) continue;
       const ForcedPath forced(path);
       const std::vector<float> out = run_linear(weight, x.data(), 7, rounding);

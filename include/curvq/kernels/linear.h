@@ -121,7 +121,7 @@ void linear_swiglu(const PrepackedWeight& gate, const PrepackedWeight& up, const
                    const float* up_bias = nullptr);
 
 // The instruction set that linear() runs on here: "scalar", "avx2", "avx_vnni", "avx512",
-// "avx512_vnni", "amx". The environment variable CURVQ_CPU forces a lower one.
+// "avx512_vnni", "avx512_vbmi", "amx". The environment variable CURVQ_CPU forces a lower one.
 const char* linear_path();
 
 }  // namespace curvq

@@ -46,6 +46,8 @@ struct Avx2Vectors {
   static I low_nibbles(I v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
   static I high_nibbles(I v) { return low_nibbles(_mm256_srli_epi16(v, 4)); }
   static I lookup(I table, I bytes) { return _mm256_shuffle_epi8(table, bytes); }
+  static I lookup_low(I table, I codes) { return lookup(table, low_nibbles(codes)); }
+  static I lookup_high(I table, I codes) { return lookup(table, high_nibbles(codes)); }
   static I sub_bytes(I a, I b) { return _mm256_sub_epi8(a, b); }
 
   static constexpr bool kLooksUpFloats = false;

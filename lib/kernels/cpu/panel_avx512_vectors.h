@@ -46,6 +46,8 @@ struct Avx512Vectors {
   static I low_nibbles(I v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
   static I high_nibbles(I v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
   static I lookup(I table, I bytes) { return _mm512_shuffle_epi8(table, bytes); }
+  static I lookup_low(I table, I codes) { return lookup(table, low_nibbles(codes)); }
+  static I lookup_high(I table, I codes) { return lookup(table, high_nibbles(codes)); }
   static I sub_bytes(I a, I b) { return _mm512_sub_epi8(a, b); }
 
   static constexpr bool kLooksUpFloats = true;

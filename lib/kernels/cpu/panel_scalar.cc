@@ -98,6 +98,8 @@ struct Scalar {
       return byte_of(table.lane[index / 4], static_cast<int>(index % 4));
     });
   }
+  static I lookup_low(I table, I codes) { return lookup(table, low_nibbles(codes)); }
+  static I lookup_high(I table, I codes) { return lookup(table, high_nibbles(codes)); }
   [[gnu::noinline]] static I sub_bytes(I x, I y) {
     return bytes([&](int i, int b) { return byte_of(x.lane[i], b) - byte_of(y.lane[i], b); });
   }
