@@ -185,7 +185,8 @@ INSTANTIATE_TEST_SUITE_P(Paths, PackedGemmPathTest, kAllCpuPaths, cpu_path_name)
 TEST(PackedGemmTest, PathIsTheBestThatTheMachineHas) {
   unsetenv("CURVQ_CPU");
   const std::string path = packed_gemm_path();
-  for (const char* best : {"amx", "avx512_vbmi", "avx512_vnni", "avx512", "avx_vnni", "avx2", "scalar"}) {
+  for (const char* best :
+       {"amx", "avx512_vbmi", "avx512_vnni", "avx512", "avx_vnni", "avx2", "scalar"}) {
     if (!machine_has(best)) continue;
     EXPECT_EQ(path, best);
     break;
