@@ -63,17 +63,30 @@ class Speed(CliTest):
         def nll(engine):
             words = ("eval", packed, "--data", f"{IDS}:eval_ids", "--num-samples", "2", "--engine", engine)
             return self.run_json(*words)["results"]["nll"]
-        exact, fine, coarse = nll("packed"), nll("packed-a15"), nll("packed-a8")
+        exact, half, fine, coarse = nll("packed"), nll("packed-bf16"), nll("packed-a15"), nll("packed-a8")
         self.assertAlmostEqual(nll("dequantized"), exact, delta=1e-5)
         self.assertNotEqual(exact, fine)
         self.assertNotEqual(fine, coarse)
-        # 15 bits move an input by 2^-15 of its block's largest, 8 bits by 2^-8.
+        self.assertNotEqual(exact, half)
+        # bfloat16 moves an input by 2^-9, 15 bits by 2^-15 of its block's largest, 8 bits by 2^-8.
+        self.assertAlmostEqual(half, exact, delta=2.5e-2)
         self.assertAlmostEqual(fine, exact, delta=1e-3)
         self.assertAlmostEqual(coarse, exact, delta=5e-2)
         generated = [self.run_json("generate", packed, "--prompt", "Once upon a time", "--max-new-tokens", "8",
                                    "--engine", engine)["results"]["ids"] for engine in ("packed", "packed-a15")]
         self.assertEqual(*generated)
         self.fails("generate", packed, "--engine", "packed-a4", status=2, says="packed-a8")
+
+    def test_stored_bfloat16_head_is_read_as_it_is(self):
+        narrow, wide = self.dir / "bf16", self.dir / "f32"  # the same values
+        self.run_curvq("convert", STORIES, "--out", narrow, "--dtype", "bfloat16")
+        self.run_curvq("convert", narrow, "--out", wide, "--dtype", "float32")
+        texts = [self.run_json("generate", model, "--prompt", "Once upon a time", "--max-new-tokens", "40")["results"]["ids"]
+                 for model in (narrow, wide)]
+        self.assertEqual(*texts)
+        words = ("plan", narrow, "--speed", "--prompt-tokens", "8", "--context-tokens", "8", "--threads", "1")
+        head = self.run_json(*words)["results"]["layers"][-1]
+        self.assertEqual((head["name"], head["format"], head["bytes"]), ("lm_head", "bfloat16", 2 * 512 * 64))
 
 
 if __name__ == "__main__":
