@@ -29,4 +29,8 @@ if(TORCH AND WAY STREQUAL install)
       ${SOURCE}/tests/data/stories260K-tokens/calibration.safetensors ${work}/quantized)
   # The installed program finds its libraries.
   run(${work}/prefix/bin/curvq --version)
+  file(GLOB_RECURSE operators ${work}/prefix/libcurvq_torch_ops.so)
+  if(NOT operators)
+    message(FATAL_ERROR "libcurvq_torch_ops.so is not installed")
+  endif()
 endif()
