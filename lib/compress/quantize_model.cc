@@ -224,6 +224,9 @@ class ModelQuantizer {
     const DecoderConfig& decoder = model_.config();
     std::vector<std::string> untouched;
     if (!decoder.bidirectional) untouched.push_back(decoder.names.head);
+    // What transformers 5.19 calls heads that have other names in checkpoints.
+    constexpr const char* kHead = "lm_head";
+    if (!decoder.bidirectional && decoder.names.head != kHead) untouched.push_back(kHead);
     for (const TensorView* tensor : model_.checkpoint().tensors()) {
       // A pooler, or a head that is not computed here.
       if (decoder.bidirectional && tensor->shape.size() == 2 && tensor->name.ends_with(".weight") &&
