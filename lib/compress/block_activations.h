@@ -29,6 +29,10 @@ class BlockActivations {
 
   const torch::Tensor& residual() const { return residual_; }
   const torch::Tensor& input() const { return input_; }  // [n, t, features] of the group's layers
+  // Tokens of windows [first, first + count) that come to the layers, counted over these windows;
+  // undefined: all do. The others' inputs are zeros.
+  torch::Tensor tokens(int64_t first, int64_t count) const;
+  int64_t num_tokens() const;
 
   // 2/N sum u x x^T of the N inputs of windows [first, first + count), [in, in], u [N] token
   // weights (undefined: 1). Throws NumericalError naming `layer` and the first sample whose inputs
@@ -44,7 +48,7 @@ class BlockActivations {
   BlockState step(const DecoderBlock& block, size_t group, int64_t first, int64_t count);
   [[noreturn]] void throw_not_finite(const std::string& layer) const;
 
-  torch::Tensor residual_, input_, sum_;
+  torch::Tensor residual_, input_, sum_, shares_, tokens_;
   std::map<int64_t, torch::Tensor> buffers_;  // by width; input_ is one of them
   Activations activations_;
   int64_t chunk_;  // windows

@@ -44,7 +44,7 @@ LayerMoments layer_moments(const std::string& layer, const BlockActivations& qua
     moments.held_out_hessian =
         quantized.hessian(seen, wanted.held_out, weights(seen, wanted.held_out), layer);
   }
-  if (wanted.tokens) moments.tokens = input.ne(0).any(-1).sum().item<int64_t>();
+  if (wanted.tokens) moments.tokens = quantized.num_tokens();
   if (originals == nullptr) return moments;
   const torch::Tensor x = tokens_of(input, 0, seen);
   moments.input_cross = cross(tokens_of(originals->input(), 0, seen), x, x, u);

@@ -21,7 +21,7 @@ struct LayerMoments {
   torch::Tensor output_factor, held_out_factor;
   double factor_shrinkage = 0;      // of output_factor towards the identity
   std::optional<float> input_amax;  // over all windows; not set where it is not wanted
-  int64_t tokens = 0;               // with inputs other than zero, held-out ones too
+  int64_t tokens = 0;               // that come to the layer, held-out ones too
 };
 
 struct MomentsWanted {

@@ -51,7 +51,8 @@ torch::Tensor input_factors(const DecoderModel& model, const torch::Tensor& ids,
       const int64_t count = std::min(chunk, windows - first);
       const double share = static_cast<double>(count) / static_cast<double>(windows);
       torch::Tensor x = stream.narrow(0, first, count);
-      BlockState state{x, {}, {}};
+      BlockState state;
+      state.x = x;
       for (size_t group = 0; group <= block.num_groups(); ++group) {
         block.advance(group, state);
         if (group < block.num_groups()) factors.add(state.input, share);

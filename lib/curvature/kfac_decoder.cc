@@ -121,7 +121,8 @@ class DecoderFactors {
     }
     by_chunk(chunk_, [&](Range range) {
       const BlockGraph graph = block_graph(block, part(streams_.back(), range));
-      for (size_t g = 0; g < groups.size(); ++g) add_inputs(graph.inputs[g], range, factors[g]);
+      for (size_t g = 0; g < groups.size(); ++g)
+        add_inputs(graph.inputs[g], graph.tokens[g], range, factors[g]);
       std::vector<torch::Tensor> sources = {graph.x};
       sources.insert(sources.end(), graph.outputs.begin(), graph.outputs.end());
       for (size_t pass = 0; pass < gradients_.size(); ++pass) {
@@ -146,28 +147,38 @@ class DecoderFactors {
     }
   }
 
-  // To all layers of a group that reads `x`: computed once for those with a bias, once for others.
-  void add_inputs(const torch::Tensor& x, Range range, std::vector<LayerFactors>& group) const {
+  // To all layers of a group that reads `x` of `tokens` (see BlockGraph): computed once for those
+  // with a bias, once for others.
+  void add_inputs(const torch::Tensor& x, const torch::Tensor& tokens, Range range,
+                  std::vector<LayerFactors>& group) const {
     torch::Tensor shared[2];
     for (LayerFactors& layer : group) {
       if (!wanted_(layer.name)) continue;
       torch::Tensor& a = shared[layer.has_bias];
-      if (!a.defined()) a = input_part(x, range, layer);
+      if (!a.defined()) a = input_part(x, tokens, range, layer);
       layer.factors.a = layer.factors.a.defined() ? layer.factors.a + a : a;
       layer.num_inputs += range.count * length_;
     }
   }
   void add_inputs(const torch::Tensor& x, Range range, LayerFactors& layer) const {
     std::vector<LayerFactors> alone = {std::move(layer)};
-    add_inputs(x, range, alone);
+    add_inputs(x, {}, range, alone);
     layer = std::move(alone.front());
   }
 
-  torch::Tensor input_part(const torch::Tensor& x, Range range, const LayerFactors& layer) const {
-    const torch::Tensor a = naming(layer.name, [&] {
-      return input_factor(layer.has_bias ? append_one(x) : x, WeightSharing::kExpand);
-    });
-    return a * (static_cast<double>(range.count) / windows_);
+  torch::Tensor input_part(const torch::Tensor& x, const torch::Tensor& tokens, Range range,
+                           const LayerFactors& layer) const {
+    torch::Tensor inputs = layer.has_bias ? append_one(x) : x;
+    double share = static_cast<double>(range.count) / windows_;
+    if (tokens.defined()) {
+      if (tokens.size(0) == 0)
+        return torch::zeros({inputs.size(-1), inputs.size(-1)}, inputs.options());
+      inputs = rows_of_tokens(inputs, tokens);
+      share *= static_cast<double>(tokens.size(0)) / static_cast<double>(x.size(0) * x.size(1));
+    }
+    const torch::Tensor a =
+        naming(layer.name, [&] { return input_factor(inputs, WeightSharing::kExpand); });
+    return a * share;
   }
 
   void add_gradients(const torch::Tensor& g, LayerFactors& layer) const {

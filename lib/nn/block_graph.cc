@@ -28,14 +28,28 @@ BlockGraph block_graph(const DecoderBlock& block, const torch::Tensor& x,
       graph.outputs.push_back(linear->bias);
     }
   }
-  BlockState state{graph.x, {}, {}};
+  BlockState state;
+  state.x = graph.x;
   for (size_t group = 0; group <= b.num_groups(); ++group) {
     b.advance(group, state);
-    if (group < b.num_groups()) graph.inputs.push_back(state.input.detach());
+    if (group == b.num_groups()) break;
+    graph.inputs.push_back(state.input.detach());
+    graph.tokens.push_back(state.tokens);
   }
   graph.out = state.x;
   return graph;
 }
+
+namespace {
+
+// input W^T, zeros for tokens that do not come to the layer.
+torch::Tensor product_of(const BlockState& state, const torch::Tensor& weight) {
+  if (!state.tokens.defined()) return torch::linear(state.input, weight);
+  const torch::Tensor rows = torch::linear(rows_of_tokens(state.input, state.tokens), weight);
+  return spread_rows(rows, state.tokens, state.input.size(0), state.input.size(1));
+}
+
+}  // namespace
 
 bool needs_last_product(const DecoderConfig& config) {
   return !config.names.post_mlp_norm.empty() || config.num_experts > 0;
@@ -46,14 +60,15 @@ torch::Tensor forward_with_products(const DecoderBlock& block, const torch::Tens
   torch::AutoGradMode keep_values(true);  // without gradients they are overwritten in place
   products.clear();
   DecoderBlock b = block;
-  BlockState state{x, {}, {}};
+  BlockState state;
+  state.x = x;
   const auto groups = b.linears();
   for (size_t group = 0; group <= groups.size(); ++group) {
     b.advance(group, state);
     if (group == groups.size()) break;
     if (group + 1 == groups.size() && !needs_last_product(b.config)) continue;
     for (Linear* linear : groups[group]) {
-      linear->product = torch::linear(state.input, linear->weight);
+      linear->product = product_of(state, linear->weight);
       products.push_back(linear->product);
     }
   }

@@ -36,73 +36,53 @@ torch::Tensor added(const torch::Tensor& x, const Linear& linear, const torch::T
 
 }  // namespace
 
-torch::Tensor DecoderBlock::activated(const Mlp& mlp, const torch::Tensor& normed) const {
-  if (config.gated && config.activation == Activation::kSilu && mlp.gate_up.size() == 2 &&
-      internal::all_prepacked(mlp.gate_up)) {
-    const torch::Tensor gated = internal::swiglu_prepacked(mlp.gate_up[0], mlp.gate_up[1], normed);
+torch::Tensor DecoderBlock::activated(const std::vector<Linear>& gate_up,
+                                      const torch::Tensor& normed) const {
+  if (config.gated && config.activation == Activation::kSilu && gate_up.size() == 2 &&
+      internal::all_prepacked(gate_up)) {
+    const torch::Tensor gated = internal::swiglu_prepacked(gate_up[0], gate_up[1], normed);
     if (gated.defined()) return gated;
   }
-  std::vector<torch::Tensor> outputs = forward_together(mlp.gate_up, normed);
+  std::vector<torch::Tensor> outputs = forward_together(gate_up, normed);
   if (config.gated && outputs.size() == 1) outputs = outputs[0].chunk(2, -1);
   torch::Tensor out = activate(outputs[0], config.activation);
   if (!config.gated) return out;
   return at::GradMode::is_enabled() ? out * outputs[1] : out.mul_(outputs[1]);
 }
 
-torch::Tensor DecoderBlock::shares(const torch::Tensor& normed) const {
-  const torch::Tensor all = torch::softmax(torch::linear(normed, router), -1);
-  auto [largest, experts] = all.topk(config.experts_per_token, -1);
-  if (config.normalized_routes) largest = largest / largest.sum(-1, true);
-  return torch::zeros_like(all).scatter(-1, experts, largest);
+void DecoderBlock::add_attention(BlockState& s) const {
+  s.x = added(s.x, o, s.input, post_attention_norm, config);
 }
 
 void DecoderBlock::advance(size_t group, BlockState& s, KeyValueCache* cache) const {
   if (group == 0) {
     s.input = attention_norm.forward(s.x);
-    return;
-  }
-  if (group == 1) {
+  } else if (group == 1) {
     s.input = attention_heads(s.input, cache);
-    return;
-  }
-  const size_t expert = (group - 2) / 2;  // 0 where there are none
-  if (group % 2 == 1) {
-    s.input = activated(mlps[expert], s.input);
-    return;
-  }
-  torch::Tensor source = s.x;  // what the mlp reads
-  if (group == 2) {
-    s.x = added(s.x, o, s.input, post_attention_norm, config);
-    if (!config.parallel_residual) source = s.x;
-  }
-  if (group == num_groups() && !router.defined()) {
+  } else if (router.defined()) {
+    if (group == 2) add_attention(s);
+    advance_experts(group, s);
+  } else if (group == 2) {
+    const torch::Tensor before = s.x;
+    add_attention(s);
+    s.input = mlp_norm.forward(config.parallel_residual ? before : s.x);
+  } else if (group == 3) {
+    s.input = activated(mlps[0].gate_up, s.input);
+  } else {
     s.x = added(s.x, mlps[0].down, s.input, post_mlp_norm, config);
     s.input = torch::Tensor();
-    return;
-  }
-  torch::Tensor normed, routes;
-  if (group == 2 || router.defined()) normed = mlp_norm.forward(source);
-  if (router.defined()) routes = shares(normed);
-  if (group > 2) {
-    torch::Tensor out = mlps[expert - 1].down.forward(s.input);
-    if (routes.defined()) out = out * routes.narrow(-1, static_cast<int64_t>(expert) - 1, 1);
-    s.sum = s.sum.defined() ? s.sum + out : out;
-  }
-  if (group == num_groups()) {
-    s.x = s.x + scaled(post_mlp_norm.forward(s.sum), config.residual_scale);
-    s.input = s.sum = torch::Tensor();
-    return;
-  }
-  s.input = normed;
-  if (routes.defined()) {
-    const torch::Tensor chosen = routes.narrow(-1, static_cast<int64_t>(expert), 1).ne(0);
-    s.input = torch::where(chosen, normed, torch::zeros({}, normed.options()));
   }
 }
 
 torch::Tensor DecoderBlock::forward(const torch::Tensor& x, KeyValueCache* cache) const {
-  BlockState state{x, {}, {}};
-  for (size_t group = 0; group <= num_groups(); ++group) advance(group, state, cache);
+  BlockState state;
+  state.x = x;
+  const size_t last = router.defined() ? 1 : num_groups();
+  for (size_t group = 0; group <= last; ++group) advance(group, state, cache);
+  if (router.defined()) {
+    add_attention(state);
+    run_experts(state);
+  }
   return state.x;
 }
 

@@ -99,7 +99,8 @@ TEST_F(QuantizeModel, FollowsTheTokensThroughQuantizedLayers) {
   torch::Tensor x = quantized.embed(ids);
   x = quantized.load_block(0).forward(x);
   const DecoderBlock block = quantized.load_block(1), before = original.load_block(1);
-  BlockState state{x, {}, {}};
+  BlockState state;
+  state.x = x;
   for (const size_t group : {0, 1}) block.advance(group, state);
   const torch::Tensor input = state.input.reshape({8 * 256, 64}).to(torch::kFloat64);
   const torch::Tensor w = before.o.weight.to(torch::kFloat64),

@@ -15,6 +15,8 @@ struct BlockGraph {
   torch::Tensor x;  // [n, t, hidden], a leaf
   // Of each group of block_linears(), detached: [n, t, in].
   std::vector<torch::Tensor> inputs;
+  // Of each group, the tokens that come to it (see BlockState); undefined: all.
+  std::vector<torch::Tensor> tokens;
   // In the order of block_linears(), over all groups: a leaf [n, t, out] that is added to the
   // layer's product with its weight, a bias for every token. Its gradient is that in the layer's
   // output.

@@ -61,9 +61,12 @@ struct Norm {
 
 // Tokens on their way through a block; see DecoderBlock::advance().
 struct BlockState {
-  torch::Tensor x;      // the residual stream, [n, t, hidden]; replaced where the block adds to it
-  torch::Tensor input;  // of the linear layers of a group, [n, t, in]
-  torch::Tensor sum;    // of what experts gave so far, [n, t, hidden]
+  torch::Tensor x;       // the residual stream, [n, t, hidden]; replaced where the block adds to it
+  torch::Tensor input;   // of the linear layers of a group, [n, t, in]
+  torch::Tensor sum;     // of what experts gave so far, [n, t, hidden]
+  torch::Tensor shares;  // of experts, [n, t, experts], 0 where a token does not come to one
+  // Of the n t tokens those that come to the group's layers, int64, ascending; undefined: all.
+  torch::Tensor tokens;
 };
 
 // x' = x + r post_attention_norm(attention(attention_norm(x))), then
@@ -75,8 +78,8 @@ struct BlockState {
 //              chosen for a token, the experts_per_token largest of softmax(router x), by their
 //              shares
 // The linear layers come in the groups of block_linears(); each group's input can be captured and
-// its layers replaced before their output is used. An expert's inputs are zeros for tokens that do
-// not come to it.
+// its layers replaced before their output is used. An expert runs on the tokens that come to it
+// only, and its inputs are zeros for the others; what experts give is added up in their order.
 struct DecoderBlock {
   DecoderConfig config;
   int64_t layer = 0;
@@ -104,9 +107,23 @@ struct DecoderBlock {
 
  private:
   torch::Tensor attention_heads(const torch::Tensor& normed, KeyValueCache* cache) const;
-  torch::Tensor activated(const Mlp& mlp, const torch::Tensor& normed) const;
-  torch::Tensor shares(const torch::Tensor& normed) const;  // [n, t, experts], 0 if not chosen
+  torch::Tensor activated(const std::vector<Linear>& gate_up, const torch::Tensor& normed) const;
+  void add_attention(BlockState& state) const;
+  // Of experts; see lib/nn/experts.cc.
+  torch::Tensor shares(const torch::Tensor& normed) const;
+  void advance_experts(size_t group, BlockState& state) const;
+  void run_experts(BlockState& state) const;
+  torch::Tensor expert_activated(size_t expert, const torch::Tensor& rows,
+                                 const torch::Tensor& tokens) const;
+  void add_expert(size_t expert, const torch::Tensor& rows, const torch::Tensor& tokens,
+                  const torch::Tensor& shares, torch::Tensor sum) const;
+  void add_experts(BlockState& state) const;
 };
+
+// x [n, t, width] of `tokens` (see BlockState), [m, width], and back, zeros for the others.
+torch::Tensor rows_of_tokens(const torch::Tensor& x, const torch::Tensor& tokens);
+torch::Tensor spread_rows(const torch::Tensor& rows, const torch::Tensor& tokens, int64_t n,
+                          int64_t t);
 
 // Whether packed layers run from their packed weights, with inputs as they are, in bfloat16, or, to
 // weights of 4 bits, as integers of 15 or 8 bits (see InputRounding), or are dequantized to float32
