@@ -31,6 +31,7 @@ VerifyReport verify_checkpoint(const std::string& path) {
 
   check_files(&context);
   check_config(&context);
+  split_experts(&context);
   check_layers(&context);
   check_fused_layers(&context);
   check_values(&context);

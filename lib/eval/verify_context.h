@@ -1,6 +1,7 @@
 // What the checks of verify_checkpoint share.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -31,6 +32,7 @@ struct Context {
   VerifyReport report;
 
   std::vector<SafetensorsFile> files;
+  std::deque<TensorView> experts;  // parts of tensors that hold all of a block's
   std::map<std::string, const TensorView*> tensors;
   std::map<std::string, const SafetensorsFile*> file_of;
 
@@ -57,6 +59,7 @@ struct Context {
 
 void check_files(Context* context);
 void check_config(Context* context);
+void split_experts(Context* context);
 void check_layers(Context* context);
 void check_fused_layers(Context* context);
 void check_values(Context* context);

@@ -1,6 +1,7 @@
 // Shards and their index.
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/io/expert_tensors.h"
 #include "eval/verify_context.h"
 
 namespace curvq::verify {
@@ -160,6 +161,24 @@ void check_files(Context* context) {
     }
   }
   if (!shard_of.empty()) check_index(context, shard_of, total_size);
+}
+
+void split_experts(Context* context) {
+  if (!has_fused_experts(context->config)) return;
+  std::vector<const TensorView*> tensors;
+  for (const auto& [name, tensor] : context->tensors) tensors.push_back(tensor);
+  for (const TensorView* tensor : tensors) {
+    try {
+      for (TensorView& view : expert_views(*tensor)) {
+        const TensorView& expert = context->experts.emplace_back(std::move(view));
+        context->tensors[expert.name] = &expert;
+        context->file_of[expert.name] = context->file_of.at(tensor->name);
+        context->tensors.erase(tensor->name);
+      }
+    } catch (const FormatError& error) {
+      context->add_exception(Severity::kError, fs::path(tensor->file).filename(), error.what());
+    }
+  }
 }
 
 }  // namespace curvq::verify

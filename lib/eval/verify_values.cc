@@ -64,11 +64,10 @@ void scan(Context* context, const TensorView& tensor, const char* elements, cons
 void scan_floats(Context* context, const TensorView& tensor, bool scales) {
   Findings kinds = {{"NaN"}, {"infinite"}};
   if (scales) kinds.insert(kinds.end(), {{"zero"}, {"negative"}});
-  const size_t bytes = dtype_bytes(tensor.dtype);
   scan(context, tensor, scales ? "scales" : "values", kinds,
        [&](int64_t begin, int64_t end, Findings* findings) {
          std::vector<float> values(end - begin);
-         convert_to_f32(tensor.dtype, tensor.data + begin * bytes, end - begin, values.data());
+         tensor.read_f32(begin, end - begin, values.data());
          for (int64_t i = begin; i < end; ++i) {
            const float value = values[i - begin];
            if (std::isnan(value))
@@ -86,8 +85,10 @@ void scan_floats(Context* context, const TensorView& tensor, bool scales) {
 void scan_e8m0(Context* context, const TensorView& tensor) {
   scan(context, tensor, "scales", {{"NaN (E8M0 code 255)"}},
        [&](int64_t begin, int64_t end, Findings* findings) {
+         std::vector<uint8_t> codes(end - begin);
+         tensor.read(begin, end - begin, codes.data());
          for (int64_t i = begin; i < end; ++i) {
-           if (static_cast<uint8_t>(tensor.data[i]) == 0xff) (*findings)[0].note(i);
+           if (codes[i - begin] == 0xff) (*findings)[0].note(i);
          }
        });
 }

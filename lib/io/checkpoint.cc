@@ -7,6 +7,7 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
+#include "curvq/io/expert_tensors.h"
 #include "curvq/io/gguf.h"
 #include "curvq/io/json.h"
 #include "curvq/io/model_files.h"
@@ -166,6 +167,27 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
   }
   for (const auto& [name, tensor] : by_name_) tensors_.push_back(tensor);
   check_index(weight_map, *this);
+  if (is_directory_) split_experts();
+}
+
+void Checkpoint::split_experts() {
+  const auto config = read_model_file(path_, "config.json");
+  if (!config || !has_fused_experts(parse_json(*config, path_ + "/config.json"))) return;
+  const auto experts = std::make_shared<std::vector<TensorView>>();
+  for (const TensorView* tensor : tensors_) {
+    std::vector<TensorView> views = expert_views(*tensor);
+    if (views.empty()) continue;
+    by_name_.erase(tensor->name);
+    std::move(views.begin(), views.end(), std::back_inserter(*experts));
+  }
+  for (const TensorView& view : *experts) {
+    if (by_name_.emplace(view.name, &view).second) continue;
+    throw FormatError(view.file + ": " + io::printable(view.name) +
+                      " is there beside the tensor that holds all experts");
+  }
+  experts_ = experts;
+  tensors_.clear();
+  for (const auto& [name, tensor] : by_name_) tensors_.push_back(tensor);
 }
 
 size_t Checkpoint::num_files() const { return gguf_ ? gguf_->num_files() : files_.size(); }

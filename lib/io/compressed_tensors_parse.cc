@@ -206,13 +206,22 @@ QuantizationGroup parse_group(const Json& json, const std::string& model_format,
   return group;
 }
 
+// Whatever modules_to_not_convert says: nothing but experts has this form.
+QuantizationConfig mxfp4_experts() {
+  QuantizationConfig config;
+  config.groups.push_back({Scheme::mxfp4(), {"re:.*\\.experts\\."}});
+  config.original = true;
+  return config;
+}
+
 }  // namespace
 
 QuantizationConfig parse_quantization_config(const Json& json, const std::string& origin) {
   const std::string method = json_string(json, "quant_method", "", origin);
   if (method.empty()) throw FormatError(origin + ": \"quant_method\" is missing");
+  if (method == "mxfp4") return mxfp4_experts();
   if (method != "compressed-tensors") {
-    unsupported(json, "quant_method", origin, "curvq reads compressed-tensors");
+    unsupported(json, "quant_method", origin, "curvq reads compressed-tensors and mxfp4");
   }
   require_unused(json, "kv_cache_scheme", origin, "quantized key and value caches are not read");
   check_sparsity(json, origin);

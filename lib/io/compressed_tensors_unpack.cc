@@ -82,6 +82,7 @@ class LayerReader {
       reject(tensor, "wanted a matrix that is not empty");
     }
     codes_ = &tensor;
+    code_bytes_ = tensor.bytes(&scratch_);
     grid_.rows = tensor.shape[0];
   }
 
@@ -161,7 +162,8 @@ class LayerReader {
     if (is_nvfp4) read_global_scale();
     const TensorView& tensor = require("_scale", {is_nvfp4 ? DType::kF8E4M3 : DType::kU8});
     require_shape(tensor, {grid_.rows, grid_.groups});
-    const auto* codes = reinterpret_cast<const uint8_t*>(tensor.data);
+    std::vector<std::byte> scratch;
+    const auto* codes = reinterpret_cast<const uint8_t*>(tensor.bytes(&scratch));
     grid_.scale_codes.assign(codes, codes + tensor.num_elements());
     grid_.scales.reserve(grid_.scale_codes.size());
     for (const uint8_t code : grid_.scale_codes) {
@@ -253,7 +255,7 @@ class LayerReader {
     const int64_t used = (matrix->cols() * bits + 7) / 8;
     for (int64_t row = 0; row < matrix->rows(); ++row) {
       uint8_t* out = matrix->codes.data() + row * matrix->row_bytes;
-      std::memcpy(out, codes_->data + row * stored, static_cast<size_t>(used));
+      std::memcpy(out, code_bytes_ + row * stored, static_cast<size_t>(used));
       if (matrix->cols() * bits % 8 != 0) out[used - 1] &= 0x0F;  // spare bits are zero
     }
     if (matrix->scheme().element == ElementType::kE4M3) check_no_nan(*matrix);
@@ -275,7 +277,7 @@ class LayerReader {
     const Scheme& scheme = matrix->scheme();
     for (int64_t row = 0; row < matrix->rows(); ++row) {
       for (int64_t col = 0; col < matrix->cols(); ++col) {
-        const int value = static_cast<int8_t>(codes_->data[row * matrix->cols() + col]);
+        const int value = static_cast<int8_t>(code_bytes_[row * matrix->cols() + col]);
         if (value < scheme.min_code() || value > scheme.max_code()) {
           reject(*codes_, format("row %lld column %lld holds %d, which %s cannot have",
                                  static_cast<long long>(row), static_cast<long long>(col), value,
@@ -290,6 +292,8 @@ class LayerReader {
   std::string name_, prefix_;
   ScaleGrid grid_;
   const TensorView* codes_ = nullptr;
+  const std::byte* code_bytes_ = nullptr;
+  std::vector<std::byte> scratch_;
 };
 
 }  // namespace

@@ -132,7 +132,7 @@ ModelLayers::ModelLayers(const std::string& model)
     reader_ = gguf_reader(model);
   } else if (quantization != config_.end() && !quantization->is_null()) {
     const std::string method = json_string(*quantization, "quant_method", "", origin);
-    if (method == "compressed-tensors") {
+    if (method == "compressed-tensors" || method == "mxfp4") {
       layout_ = Layout::kCompressedTensors;
       reader_ = compressed_tensors_reader(*quantization, origin);
     } else if (method == "modelopt") {
@@ -143,8 +143,9 @@ ModelLayers::ModelLayers(const std::string& model)
       layout_ = layout == "gptq_v2" ? Layout::kGptqV2 : Layout::kGptq;
       reader_ = gptq_reader(*quantization, origin);
     } else {
-      throw UnsupportedError(origin + ": quant_method \"" + printable(method) +
-                             "\" is not handled; handled are compressed-tensors, modelopt, gptq");
+      throw UnsupportedError(
+          origin + ": quant_method \"" + printable(method) +
+          "\" is not handled; handled are compressed-tensors, mxfp4, modelopt, gptq");
     }
   }
   if (!reader_) return;

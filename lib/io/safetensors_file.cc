@@ -200,7 +200,7 @@ const TensorView& SafetensorsFile::at(const std::string& name) const {
 }
 
 void SafetensorsFile::release(const TensorView& tensor) const {
-  io::release_pages(tensor.data, tensor.num_bytes());
+  io::release_pages(tensor.encoding ? tensor.encoding->stored() : tensor.data, tensor.num_bytes());
 }
 
 }  // namespace curvq

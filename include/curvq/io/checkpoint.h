@@ -20,7 +20,8 @@ class GgufModel;
 //
 // Of a GGUF, whether one file or split, the tensors of a known architecture have the names, and the
 // rows of q and k the order, that they have in a model directory; blocks of codes are there as the
-// float32 values that they stand for (see curvq/io/gguf.h).
+// float32 values that they stand for (see curvq/io/gguf.h). Of tensors that hold all experts of a
+// block each expert's part is there (see curvq/io/expert_tensors.h).
 //
 // Opening throws UsageError if the path does not exist, FormatError for a directory without
 // weights, a missing shard, an index that names a tensor which its shard lacks or a file outside of
@@ -54,10 +55,13 @@ class Checkpoint {
   std::string content_hash() const;
 
  private:
+  void split_experts();
+
   std::string path_;
   bool is_directory_ = false;
   std::vector<SafetensorsFile> files_;
   std::shared_ptr<const GgufModel> gguf_;
+  std::shared_ptr<const std::vector<TensorView>> experts_;  // views of them
   std::map<std::string, const TensorView*> by_name_;
   std::vector<const TensorView*> tensors_;
 };

@@ -48,6 +48,8 @@ struct QuantizationGroup {
 struct QuantizationConfig {
   std::vector<QuantizationGroup> groups;
   std::vector<std::string> ignore;  // module names or "re:..."; what keeps a plain weight
+  // Whether the model came like this: quant_method "mxfp4", of experts (curvq/io/expert_tensors.h).
+  bool original = false;
 
   // Scheme of linear layer `name`; nullopt if it is ignored or not targeted. Of several groups that
   // target it, one with its name decides, then one with a pattern, then one with "Linear"; the
@@ -58,8 +60,8 @@ struct QuantizationConfig {
 // The JSON exactly as compressed-tensors 0.20.1 writes it; groups of different formats give
 // "mixed-precision".
 OrderedJson to_json(const QuantizationConfig& config);
-// Throws UnsupportedError for another quant_method or settings that curvq does not read (naming
-// the key and its value), FormatError for contradictions.
+// Also reads the "mxfp4" of gpt_oss. Throws UnsupportedError for another quant_method or settings
+// that curvq does not read (naming the key and its value), FormatError for contradictions.
 // `json` is what config.json holds under "quantization_config".
 QuantizationConfig parse_quantization_config(const Json& json, const std::string& origin);
 
