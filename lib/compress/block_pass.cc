@@ -186,8 +186,10 @@ std::vector<LayerShape> linear_shapes(const DecoderModel& model) {
   for (int64_t i = 0; i < model.config().num_layers; ++i) {
     for (const auto& group : block_linears(model.config(), i)) {
       for (const LinearInfo& linear : group) {
-        shapes.push_back({linear.name, linear.out_features, linear.in_features,
-                          model.checkpoint().at(linear.name + ".weight").dtype});
+        LayerShape shape{linear.name, linear.out_features, linear.in_features, DType::kBF16};
+        if (model.quantization()) shape.stored = model.quantization()->scheme_of(linear.name);
+        if (!shape.stored) shape.dtype = model.checkpoint().at(linear.name + ".weight").dtype;
+        shapes.push_back(std::move(shape));
       }
     }
   }

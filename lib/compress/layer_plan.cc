@@ -143,6 +143,10 @@ std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
     PlannedLayer planned;
     static_cast<LayerShape&>(planned) = layer;
     planned.scheme = options.scheme;
+    if (layer.stored) {
+      planned.scheme.reset();
+      planned.reason = "is " + layer.stored->name() + " already; a --rule rounds it again";
+    }
     if (options.assignment) {
       planned.scheme = options.assignment->schemes.at(layer.name);
       if (!planned.scheme) planned.reason = "kept by the plan";

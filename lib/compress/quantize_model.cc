@@ -36,7 +36,7 @@ class ModelQuantizer {
   ModelQuantizer(const std::string& directory, const TokenWindows* calibration,
                  const QuantizeOptions& options, const std::string& stats)
       : directory_(directory), options_(options), model_(directory, Engine::kDequantized) {
-    if (model_.quantization()) {
+    if (model_.quantization() && !model_.quantization()->original) {
       throw UnsupportedError(directory + ": already quantized; start from the original model");
     }
     check_model_target(directory, options.out, options.overwrite);

@@ -36,7 +36,8 @@ std::optional<Scheme> parse_rule_text(const std::string& text);
 struct LayerShape {
   std::string name;  // without ".weight"
   int64_t rows = 0, cols = 0;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;          // of the plain weight, or what it is computed in
+  std::optional<Scheme> stored = {};  // where the model comes packed, as gpt_oss' experts in MXFP4
 };
 
 // The scheme with the float scales that the layer's dtype (F64: F32) calls for, and its arithmetic.
@@ -65,7 +66,8 @@ struct PlanOptions {
 void require_match(const std::string& option, const std::string& pattern,
                    const std::vector<LayerShape>& layers);
 
-// Schemes are those of scheme_of_layer(). Throws UsageError for a pattern that matches no layer
+// Schemes are those of scheme_of_layer(). Layers that are stored packed are kept as they are unless
+// a rule or the assignment names them. Throws UsageError for a pattern that matches no layer
 // (with names that exist), a group that does not divide under kError, and if nothing at all would
 // be quantized; FormatError, naming the entry, for an assignment with a layer too many or too few.
 std::vector<PlannedLayer> plan_layers(const std::vector<LayerShape>& layers,
