@@ -1,5 +1,6 @@
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "curvq/core/parallel.h"
@@ -11,11 +12,37 @@
 namespace curvq {
 namespace {
 
+// Element at which frequencies turn `turns` times within the original positions.
+double yarn_element(const RopeConfig& rope, int64_t dim, double turns) {
+  const auto context = static_cast<double>(rope.original_max_positions);
+  return static_cast<double>(dim) * std::log(context / (turns * 2 * M_PI)) /
+         (2 * std::log(rope.theta));
+}
+
+// How far each of the dim / 2 frequencies is divided: 0 not at all, 1 by the factor.
+std::vector<double> yarn_ramp(const RopeConfig& rope, int64_t dim) {
+  double low = yarn_element(rope, dim, rope.beta_fast);
+  double high = yarn_element(rope, dim, rope.beta_slow);
+  if (rope.whole_ramp) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(dim - 1));
+  if (high <= low) high = low + 0.001;
+  std::vector<double> ramp;
+  for (int64_t i = 0; i < dim / 2; ++i)
+    ramp.push_back(std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0));
+  return ramp;
+}
+
 // Inverse frequencies [dim / 2], computed in Float; float32 is what everybody takes for
 // float32 models.
 template <typename Float>
 torch::Tensor rope_frequencies(const RopeConfig& rope, int64_t dim) {
   std::vector<Float> frequencies(dim / 2);
+  std::vector<double> ramp;
+  if (rope.scaling == RopeConfig::Scaling::kYarn) ramp = yarn_ramp(rope, dim);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const Float exponent = static_cast<Float>(2 * i) / static_cast<Float>(dim);
     Float f = 1 / std::pow(static_cast<Float>(rope.theta), exponent);
@@ -31,6 +58,8 @@ torch::Tensor rope_frequencies(const RopeConfig& rope, int64_t dim) {
       } else if (wavelength >= context / rope.high_frequency_factor) {
         f = static_cast<Float>((1.0 - smooth) * f / rope.factor + smooth * f);
       }
+    } else if (rope.scaling == RopeConfig::Scaling::kYarn) {
+      f = static_cast<Float>(f / rope.factor * ramp[i] + f * (1 - ramp[i]));
     }
     frequencies[i] = f;
   }
@@ -46,7 +75,9 @@ std::pair<torch::Tensor, torch::Tensor> rope_table(const RopeConfig& rope, int64
                                                              : rope_frequencies<float>(rope, dim);
   const torch::Tensor half = torch::outer(positions, frequencies);
   const torch::Tensor angles = torch::cat({half, half}, -1);
-  return {angles.cos(), angles.sin()};
+  const double scale = rope.attention_factor;
+  if (scale == 1) return {angles.cos(), angles.sin()};
+  return {angles.cos() * scale, angles.sin() * scale};
 }
 
 // x [n, heads, t, head_dim]: the first elements x of each head, as many as there are cosines,
@@ -119,6 +150,24 @@ torch::Tensor capped_attention(const torch::Tensor& queries, const torch::Tensor
   return torch::matmul(torch::softmax(capped.masked_fill(hidden, -INFINITY), -1), values);
 }
 
+// softmax(scale q k^T and the sinks beside it, where `visible`) v, by a key of zeros, whose score a
+// mask makes the sink's, and a value of zeros.
+torch::Tensor sink_attention(const torch::Tensor& queries, const torch::Tensor& keys,
+                             const torch::Tensor& values, const torch::Tensor& visible,
+                             const torch::Tensor& sinks, torch::optional<double> scale) {
+  const int64_t heads = sinks.size(0), t = visible.size(0), past = visible.size(1);
+  const torch::Tensor scores =
+      torch::zeros({t, past}, sinks.options()).masked_fill(visible.logical_not(), -INFINITY);
+  const torch::Tensor mask = torch::cat(
+      {scores.expand({1, heads, t, past}), sinks.view({1, heads, 1, 1}).expand({1, heads, t, 1})},
+      -1);
+  const auto with_zeros = [](const torch::Tensor& x) {
+    return torch::constant_pad_nd(x, {0, 0, 0, 1});
+  };
+  return at::scaled_dot_product_attention(queries, with_zeros(keys), with_zeros(values), mask, 0.0,
+                                          /*is_causal=*/false, scale);
+}
+
 }  // namespace
 
 torch::Tensor DecoderBlock::attention_heads(const torch::Tensor& normed,
@@ -141,8 +190,9 @@ torch::Tensor DecoderBlock::attention_heads(const torch::Tensor& normed,
     values = cache->values.narrow(1, 0, cache->length).unsqueeze(0);
   }
   const bool narrow = window > 0 && begin + t > window;
-  if (!narrow && !config.bidirectional && config.attention_softcap == 0 &&
-      config.attention_scale == 0 && internal::can_tile_attention(queries))
+  const bool plain = config.attention_softcap == 0 && !sinks.defined();
+  if (!narrow && !config.bidirectional && plain && config.attention_scale == 0 &&
+      internal::can_tile_attention(queries))
     return internal::tiled_attention(queries, keys, values);
   const int64_t repeats = config.num_heads / config.num_kv_heads;
   if (repeats > 1) {
@@ -150,19 +200,23 @@ torch::Tensor DecoderBlock::attention_heads(const torch::Tensor& normed,
     values = values.repeat_interleave(repeats, 1);
   }
   torch::optional<torch::Tensor> mask;
-  if (begin > 0 || narrow || config.attention_softcap > 0) {
+  if (begin > 0 || narrow || !plain) {
     mask = torch::ones({t, begin + t}, torch::kBool).tril(begin);
     if (narrow) mask = mask->triu(begin - window + 1);
   }
   torch::optional<double> scale;
   if (config.attention_scale > 0) scale = config.attention_scale;
-  const torch::Tensor out =
-      config.attention_softcap > 0
-          ? capped_attention(queries, keys, values, *mask,
-                             scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim))),
-                             config.attention_softcap)
-          : at::scaled_dot_product_attention(queries, keys, values, mask, 0.0,
-                                             /*is_causal=*/!mask && !config.bidirectional, scale);
+  torch::Tensor out;
+  if (sinks.defined()) {
+    out = sink_attention(queries, keys, values, *mask, sinks, scale);
+  } else if (config.attention_softcap > 0) {
+    out = capped_attention(queries, keys, values, *mask,
+                           scale.value_or(1 / std::sqrt(static_cast<double>(config.head_dim))),
+                           config.attention_softcap);
+  } else {
+    out = at::scaled_dot_product_attention(queries, keys, values, mask, 0.0,
+                                           /*is_causal=*/!mask && !config.bidirectional, scale);
+  }
   return out.transpose(1, 2).reshape({n, t, config.num_heads * config.head_dim});
 }
 

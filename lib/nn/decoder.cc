@@ -23,6 +23,13 @@ torch::Tensor activate(torch::Tensor x, Activation activation) {
   throw std::logic_error("activation");
 }
 
+torch::Tensor clamped_swiglu(const torch::Tensor& gate, const torch::Tensor& up,
+                             const DecoderConfig& config) {
+  const double limit = config.swiglu_limit;
+  const torch::Tensor g = gate.clamp_max(limit);
+  return g * torch::sigmoid(config.swiglu_alpha * g) * (up.clamp(-limit, limit) + 1);
+}
+
 torch::Tensor scaled(const torch::Tensor& x, double scale) { return scale == 1 ? x : x * scale; }
 
 // x + scale norm(linear(input)), or norm(x + linear(input)).
@@ -38,13 +45,14 @@ torch::Tensor added(const torch::Tensor& x, const Linear& linear, const torch::T
 
 torch::Tensor DecoderBlock::activated(const std::vector<Linear>& gate_up,
                                       const torch::Tensor& normed) const {
-  if (config.gated && config.activation == Activation::kSilu && gate_up.size() == 2 &&
-      internal::all_prepacked(gate_up)) {
+  if (config.gated && config.activation == Activation::kSilu && config.swiglu_limit == 0 &&
+      gate_up.size() == 2 && internal::all_prepacked(gate_up)) {
     const torch::Tensor gated = internal::swiglu_prepacked(gate_up[0], gate_up[1], normed);
     if (gated.defined()) return gated;
   }
   std::vector<torch::Tensor> outputs = forward_together(gate_up, normed);
   if (config.gated && outputs.size() == 1) outputs = outputs[0].chunk(2, -1);
+  if (config.swiglu_limit > 0) return clamped_swiglu(outputs[0], outputs[1], config);
   torch::Tensor out = activate(outputs[0], config.activation);
   if (!config.gated) return out;
   return at::GradMode::is_enabled() ? out * outputs[1] : out.mul_(outputs[1]);

@@ -89,6 +89,35 @@ double rotated_share(const Json& json, const Json& settings, const std::string& 
       format("%s: %s is %g, it must be above 0 and at most 1", origin.c_str(), names[0], share));
 }
 
+void read_yarn(const Json& scaling, int64_t max_positions, const std::string& origin,
+               RopeConfig& rope) {
+  rope.scaling = RopeConfig::Scaling::kYarn;
+  rope.original_max_positions =
+      json_int(scaling, "original_max_position_embeddings", max_positions, origin);
+  if (!says(scaling, "factor") && rope.original_max_positions > 0) {
+    rope.factor =
+        static_cast<double>(max_positions) / static_cast<double>(rope.original_max_positions);
+  }
+  rope.beta_fast = positive(scaling, "beta_fast", rope.beta_fast, origin);
+  rope.beta_slow = positive(scaling, "beta_slow", rope.beta_slow, origin);
+  if (rope.beta_fast <= rope.beta_slow || rope.original_max_positions < 1 || rope.theta <= 1) {
+    throw FormatError(
+        format("%s: yarn rope scaling wants beta_fast (%g) above beta_slow (%g), rope_theta (%g) "
+               "above 1 and original_max_position_embeddings (%lld) of at least 1",
+               origin.c_str(), rope.beta_fast, rope.beta_slow, rope.theta,
+               static_cast<long long>(rope.original_max_positions)));
+  }
+  rope.whole_ramp = json_bool(scaling, "truncate", true, origin);
+  const auto growth = [&](double weight) {
+    return rope.factor <= 1 ? 1.0 : 0.1 * weight * std::log(rope.factor) + 1.0;
+  };
+  const bool weighted = says(scaling, "mscale") && says(scaling, "mscale_all_dim");
+  const double usual = weighted ? growth(json_number(scaling, "mscale", 1, origin)) /
+                                      growth(json_number(scaling, "mscale_all_dim", 1, origin))
+                                : growth(1);  // the paper's
+  rope.attention_factor = positive(scaling, "attention_factor", usual, origin);
+}
+
 RopeConfig parse_rope(const Json& scaling, double theta, int64_t max_positions,
                       const std::string& origin) {
   RopeConfig rope;
@@ -96,13 +125,17 @@ RopeConfig parse_rope(const Json& scaling, double theta, int64_t max_positions,
   const std::string type =
       json_string(scaling, "rope_type", json_string(scaling, "type", "default", origin), origin);
   if (type == "default") return rope;
-  if (type != "linear" && type != "llama3") {
+  if (type != "linear" && type != "llama3" && type != "yarn") {
     throw UnsupportedError(origin + ": rope scaling \"" + type +
-                           "\" is not handled; handled are default, linear, llama3");
+                           "\" is not handled; handled are default, linear, llama3, yarn");
   }
   rope.factor = positive(scaling, "factor", 1.0, origin);
   if (type == "linear") {
     rope.scaling = RopeConfig::Scaling::kLinear;
+    return rope;
+  }
+  if (type == "yarn") {
+    read_yarn(scaling, max_positions, origin, rope);
     return rope;
   }
   rope.scaling = RopeConfig::Scaling::kLlama3;
@@ -220,7 +253,8 @@ void read_experts(const Json& json, const std::string& path, DecoderConfig& conf
   if (config.names.router.empty()) return;
   const char* count = spelling(json, {"num_local_experts", "num_experts"});
   config.num_experts = bounded(json, count, 1, 4096, path);
-  config.experts_per_token = bounded(json, "num_experts_per_tok", 1, config.num_experts, path);
+  const char* chosen = spelling(json, {"num_experts_per_tok", "experts_per_token"});
+  config.experts_per_token = bounded(json, chosen, 1, config.num_experts, path);
   config.normalized_routes = json_bool(json, "norm_topk_prob", config.normalized_routes, path);
   const bool dense = says(json, "mlp_only_layers") && !json["mlp_only_layers"].empty();
   if (dense || json_int(json, "decoder_sparse_step", 1, path) != 1)
@@ -245,6 +279,10 @@ void read_scales(const Json& json, const Family& family, const std::string& path
     config.attention_scale = 1 / std::sqrt(scalar);
   config.attention_softcap = optional("attn_logit_softcapping");
   config.logits_softcap = optional("final_logit_softcapping");
+  if (config.swiglu_limit > 0) {
+    config.swiglu_limit = positive(json, "swiglu_limit", config.swiglu_limit, path);
+    config.swiglu_alpha = positive(json, "swiglu_alpha", config.swiglu_alpha, path);
+  }
 }
 
 void read_rope(const Json& json, const std::string& path, DecoderConfig& config) {

@@ -263,9 +263,13 @@ DecoderBlock DecoderModel::load_block(int64_t layer) const {
   block.mlps.resize(config_.num_mlps());
   for (DecoderBlock::Mlp& mlp : block.mlps) mlp.gate_up.resize(names.gate_up.size());
   if (config_.num_experts > 0) {
-    block.router = load_float(names.block(layer) + names.router + ".weight",
-                              {config_.num_experts, config_.hidden_size});
+    const std::string router = names.block(layer) + names.router;
+    block.router = load_float(router + ".weight", {config_.num_experts, config_.hidden_size});
+    if (config_.router_bias)
+      block.router_bias = load_float(router + ".bias", {config_.num_experts});
   }
+  if (!names.sinks.empty())
+    block.sinks = load_float(names.block(layer) + names.sinks, {config_.num_heads});
   const auto infos = block_linears(config_, layer);
   const auto linears = block.linears();
   for (size_t group = 0; group < linears.size(); ++group) {

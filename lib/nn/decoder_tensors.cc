@@ -59,7 +59,9 @@ std::vector<TensorInfo> expected_tensors(const DecoderConfig& c) {
       add_norm(prefix, name, c.hidden_size);
     add_norm(prefix, c.names.q_norm, c.head_dim * (c.whole_qk_norm ? c.num_heads : 1));
     add_norm(prefix, c.names.k_norm, c.head_dim * (c.whole_qk_norm ? c.num_kv_heads : 1));
+    if (!c.names.sinks.empty()) add(prefix + c.names.sinks, {c.num_heads});
     if (c.num_experts > 0) add(prefix + c.names.router + ".weight", {c.num_experts, c.hidden_size});
+    if (c.router_bias) add(prefix + c.names.router + ".bias", {c.num_experts});
     for (const auto& group : block_linears(c, layer)) {
       for (const LinearInfo& linear : group) {
         std::vector<int64_t> shape = {linear.out_features, linear.in_features};

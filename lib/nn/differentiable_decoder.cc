@@ -24,16 +24,16 @@ std::vector<std::pair<std::string, torch::Tensor*>> tensors_of(DecoderBlock& blo
     add(linear.info.name, linear.weight, linear.bias);
   };
   add_norm(block.attention_norm);
+  const DecoderConfig& config = block.config;
+  if (block.sinks.defined())
+    tensors.emplace_back(config.names.block(block.layer) + config.names.sinks, &block.sinks);
   for (Linear& linear : block.qkv) add_linear(linear);
   add_norm(block.q_norm);
   add_norm(block.k_norm);
   add_linear(block.o);
   add_norm(block.post_attention_norm);
   add_norm(block.mlp_norm);
-  if (block.router.defined()) {
-    const std::string name = block.config.names.router;
-    tensors.emplace_back(block.config.names.block(block.layer) + name + ".weight", &block.router);
-  }
+  add(config.names.block(block.layer) + config.names.router, block.router, block.router_bias);
   for (DecoderBlock::Mlp& mlp : block.mlps) {
     for (Linear& linear : mlp.gate_up) add_linear(linear);
     add_linear(mlp.down);

@@ -55,7 +55,7 @@ torch::Tensor spread_rows(const torch::Tensor& rows, const torch::Tensor& tokens
 
 // [n, t, experts]: an expert's share of a token, 0 if it is not chosen.
 torch::Tensor DecoderBlock::shares(const torch::Tensor& normed) const {
-  const torch::Tensor all = torch::softmax(torch::linear(normed, router), -1);
+  const torch::Tensor all = torch::softmax(torch::linear(normed, router, router_bias), -1);
   auto [largest, experts] = all.topk(config.experts_per_token, -1);
   if (config.normalized_routes) largest = largest / largest.sum(-1, true);
   return torch::zeros_like(all).scatter(-1, experts, largest);

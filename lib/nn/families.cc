@@ -39,6 +39,23 @@ Family qwen3_moe() {
   return f;
 }
 
+Family gpt_oss() {
+  Family f = named("gpt_oss");
+  DecoderNames& n = f.config.names;
+  n.sinks = "self_attn.sinks";
+  n.router = "mlp.router";
+  n.experts = "mlp.experts.";
+  n.gate_up = {"gate_proj", "up_proj"};
+  n.down = "down_proj";
+  f.config.norm_epsilon = 1e-5;
+  f.config.qkv_bias = f.config.o_bias = f.config.mlp_bias = f.config.router_bias = true;
+  f.config.swiglu_limit = 7;
+  f.config.rope.theta = 150000;
+  f.sliding = SlidingLayers::kAllButNth;
+  f.sliding_pattern = 2;
+  return f;
+}
+
 Family mixtral() {
   Family f = named("mixtral", mistral());
   f.config.names.router = "block_sparse_moe.gate";
@@ -201,7 +218,7 @@ const std::vector<Family>& families() {
   static const std::vector<Family> kFamilies = {
       named("llama"),   mistral(), mixtral(),      qwen2(),  qwen3(),  qwen3_moe(), olmo2(),
       named("granite"), phi3(),    gemma("gemma"), gemma2(), gemma3(), gpt2(),      opt(),
-      gpt_neox(),       bert()};
+      gpt_neox(),       gpt_oss(), bert()};
   return kFamilies;
 }
 

@@ -36,7 +36,8 @@ class Families(CliTest):
                 options = ["--scheme", scheme] + (["--group-size", "16"] if scheme == "int4" else [])
                 for preset in ["default", "best"]:
                     results = self.quantize(model, data, *options, "--preset", preset, out=name + preset)
-                    self.assertEqual(results["kept"], [])
+                    kept = {layer["name"].split(".")[4] for layer in results["kept"]}
+                    self.assertEqual(kept, {"experts"} if name == "gpt_oss_mxfp4" else set())
                     for layer in results["layers"]:
                         self.assertTrue(math.isfinite(layer["relative_error"]), layer)
                         self.assertLess(layer["relative_error"], 0.3, layer)
@@ -87,7 +88,11 @@ class Families(CliTest):
         ids = self.dir / "ids.safetensors"
         write_safetensors(ids, {"input_ids": ["I64", [1, 2], b"".join(
             i.to_bytes(8, "little") for i in (5, 9))]})
-        results = self.quantize(FAMILIES / "qwen3_moe", ids)
+        for family in ("qwen3_moe", "gpt_oss"):
+            with self.subTest(family):
+                self.check_experts(self.quantize(FAMILIES / family, ids, out=family))
+
+    def check_experts(self, results):
         experts = [layer for layer in results["layers"] if ".experts." in layer["name"]]
         self.assertEqual(len(experts), 2 * 4 * 3)
         for block in ("layers.0.", "layers.1."):
@@ -97,6 +102,46 @@ class Families(CliTest):
         self.assertGreater(len(unseen), 0)
         for layer in experts:
             self.assertEqual("rounded to nearest" in layer.get("note", ""), layer["tokens"] == 0, layer)
+
+    def test_experts_in_mxfp4_are_kept_unless_a_rule_names_them(self):
+        model, data = self.copy_family("gpt_oss_mxfp4"), FAMILIES / "gpt_oss_mxfp4" / "reference.safetensors"
+        stored = read_safetensors(model / "model.safetensors")
+        results = self.quantize(model, data, "--scheme", "nvfp4")
+        self.assertEqual(len(results["kept"]), 2 * 4 * 3)
+        for layer in results["kept"]:
+            self.assertIn("mxfp4 already", layer["reason"])
+        written = read_safetensors(self.dir / "out" / "model.safetensors")
+        prefix = "model.layers.1.mlp.experts."
+        codes, scales = (stored[prefix + "gate_up_proj" + part][2] for part in ("_blocks", "_scales"))
+        row, expert = 16, 2 * 32 * 16  # bytes
+        up = b"".join(codes[3 * expert + (2 * r + 1) * row:][:row] for r in range(32))
+        self.assertEqual(written[prefix + "3.up_proj.weight_packed"][2], up)
+        self.assertEqual(written[prefix + "3.up_proj.weight_scale"][2], scales[3 * 64 + 1:4 * 64:2])
+        groups = json.loads((self.dir / "out" / "config.json").read_text())["quantization_config"]
+        self.assertEqual(groups["format"], "mixed-precision")
+        self.assertTrue(self.run_json("verify", self.dir / "out")["results"]["ok"])
+        self.assertTrue(self.run_json("verify", model)["results"]["ok"])
+        # Rounded again where that is asked for: some experts, to some loss.
+        kept = self.perplexity(self.dir / "out", data, "--reference", model)["kl_mean"]
+        results = self.quantize(model, data, "--rule", r"re:.*\.experts\.[01]\..* = int4 group-size=32", out="again")
+        self.assertEqual(len(results["kept"]), 2 * 2 * 3)
+        again = self.perplexity(self.dir / "again", data, "--reference", model)["kl_mean"]
+        self.assertLess(again, 1)
+        self.assertNotEqual(again, kept)
+        self.assertTrue(self.run_json("verify", self.dir / "again")["results"]["ok"])
+        # What is in the directory is what is computed: values, tensor by tensor.
+        compared = self.run_json("compare", model, self.dir / "out")["results"]
+        self.assertEqual(compared["only_in_a"] + compared["only_in_b"], [])
+        experts = [tensor for tensor in compared["tensors"] if ".experts." in tensor["name"]]
+        self.assertEqual(len(experts), 2 * 4 * 6)
+        self.assertEqual([tensor["relative_error"] for tensor in experts], [0] * len(experts))
+
+    def test_experts_in_mxfp4_become_plain_values(self):
+        data = FAMILIES / "gpt_oss_mxfp4" / "reference.safetensors"
+        self.run_json("convert", FAMILIES / "gpt_oss_mxfp4", "--out", self.dir / "plain", "--layout", "plain")
+        found = self.perplexity(self.dir / "plain", data, "--reference", FAMILIES / "gpt_oss_mxfp4",
+                                "--engine", "dequantized")
+        self.assertLess(found["kl_mean"], 1e-9)
 
 
 class UnknownFamily(CliTest):

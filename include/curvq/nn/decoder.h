@@ -73,10 +73,12 @@ struct BlockState {
 //      x' + r post_mlp_norm(mlp(mlp_norm(x'))), r = residual_scale;
 // with parallel_residual the mlp reads x; with norm_of_sum x' = norm(x + attention(x)), and so on.
 //   attention  o(softmax(cap(s q k^T), causal unless bidirectional, sliding window) v), grouped
-//              query heads; norms and RoPE on q and k
-//   mlp        down(act(gate(x)) * up(x)), or down(act(up(x))); of experts, the sum over those
-//              chosen for a token, the experts_per_token largest of softmax(router x), by their
-//              shares
+//              query heads; norms and RoPE on q and k; with sinks, softmax has one more score for
+//              each head, the same for all tokens, whose value is zero
+//   mlp        down(act(gate(x)) * up(x)), or down(act(up(x))); with a limit l for the middle
+//              g sigmoid(alpha g) (u + 1), g = min(gate(x), l), u = max(-l, min(up(x), l)); of
+//              experts, the sum over those chosen for a token, the experts_per_token largest of
+//              softmax(router x), by their shares
 // The linear layers come in the groups of block_linears(); each group's input can be captured and
 // its layers replaced before their output is used. An expert runs on the tokens that come to it
 // only, and its inputs are zeros for the others; what experts give is added up in their order.
@@ -87,13 +89,15 @@ struct DecoderBlock {
   RopeConfig rope;
   Norm attention_norm, post_attention_norm, mlp_norm, post_mlp_norm, q_norm, k_norm;
   std::vector<Linear> qkv;
+  torch::Tensor sinks;  // [heads], or undefined
   Linear o;
   struct Mlp {
     std::vector<Linear> gate_up;
     Linear down;
   };
-  std::vector<Mlp> mlps;  // one, or the experts
-  torch::Tensor router;   // [experts, hidden], or undefined
+  std::vector<Mlp> mlps;      // one, or the experts
+  torch::Tensor router;       // [experts, hidden], or undefined
+  torch::Tensor router_bias;  // [experts], or undefined
 
   size_t num_groups() const { return 2 + 2 * mlps.size(); }
   // One step on: from the input of the layers of `group` - 1 to that of `group`. Group num_groups()

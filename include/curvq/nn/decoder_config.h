@@ -23,14 +23,19 @@ enum class NormKind { kRms, kRmsPlusOne, kLayer };
 // Rotary position embedding (Su et al. 2021), halves rotated against each other. Frequencies are
 // theta^(-2i/d); kLinear divides them by factor; kLlama3 divides those with a wavelength above
 // original_max_positions / low_frequency_factor by factor, keeps those below
-// original_max_positions / high_frequency_factor, and interpolates between.
+// original_max_positions / high_frequency_factor, and interpolates between. kYarn (Peng et al.
+// 2023, section 3.2) divides those that turn less than beta_slow times within
+// original_max_positions by factor, keeps those that turn more than beta_fast times, with a ramp
+// between, and multiplies cosines and sines by attention_factor.
 struct RopeConfig {
-  enum class Scaling { kNone, kLinear, kLlama3 };
+  enum class Scaling { kNone, kLinear, kLlama3, kYarn };
   double theta = 10000.0;
   Scaling scaling = Scaling::kNone;
   double factor = 1.0;
   double low_frequency_factor = 1.0, high_frequency_factor = 4.0;
   int64_t original_max_positions = 8192;
+  double beta_fast = 32.0, beta_slow = 1.0, attention_factor = 1.0;
+  bool whole_ramp = true;  // the ramp begins and ends at whole elements
 };
 
 // Module names; empty for what a family does not have.
@@ -42,6 +47,7 @@ struct DecoderNames {
   std::string attention_norm = "input_layernorm", post_attention_norm;
   std::string mlp_norm = "post_attention_layernorm", post_mlp_norm;
   std::string q_norm, k_norm;
+  std::string sinks;            // a tensor's name
   std::string router, experts;  // an expert's number and a point follow, then gate_up and down
   std::vector<std::string> qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
   std::string o = "self_attn.o_proj";
@@ -68,7 +74,10 @@ struct DecoderConfig {
   bool qkv_by_head = false;  // fused rows are (q, k, v) of a head, then those of the next
   int64_t num_experts = 0, experts_per_token = 0;  // 0: one mlp for all tokens
   bool normalized_routes = true;                   // an expert's share is of those chosen
-  bool whole_qk_norm = false;                      // q_norm and k_norm are over all heads together
+  bool router_bias = false;
+  // Instead of the activation; see DecoderBlock; a limit of 0: none.
+  double swiglu_limit = 0, swiglu_alpha = 1.702;
+  bool whole_qk_norm = false;       // q_norm and k_norm are over all heads together
   bool transposed_weights = false;  // of blocks' linear layers, stored [in, out] unless quantized
   bool parallel_residual = false;   // attention and mlp read the same x
   bool norm_of_sum = false;  // the norms behind attention and mlp are of x and what is added to it
