@@ -1,5 +1,6 @@
 #include "curvq/compress/quantize.h"
 
+#include <ctime>
 #include <filesystem>
 
 #include "commands.h"
@@ -92,7 +93,7 @@ QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
   QuantizeOptions out = read_rounding(options, bare, stats);
   out.out = options.flag("dry-run") && !options.has("out") ? "" : options.text("out");
   out.overwrite = options.flag("overwrite");
-  out.dry_run = options.flag("dry-run");
+  out.dry_run = out.predict_time = options.flag("dry-run");
   Scheme scheme = Scheme::parse(options.text("scheme"));
   const bool integer = scheme.element == ElementType::kInt;
   if (options.has("group-size")) {
@@ -197,6 +198,7 @@ int run(const Options& options, Output& output) {
   };
   QuantizeReport report;
   Guard guard;
+  const double so_far = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
   if (guarded(options, quantize_options, windows ? &*windows : nullptr, has_head)) {
     if (!windows) throw UsageError("--guard held-out needs --calibration");
     report = quantize_guarded(
@@ -212,6 +214,10 @@ int run(const Options& options, Output& output) {
   } else {
     report =
         quantize_model(model, windows ? &*windows : nullptr, quantize_options, write_report, stats);
+  }
+  if (report.predicted_time) {  // a run gets here, too
+    report.predicted_time->seconds += so_far;
+    report.predicted_time->cpu_seconds += so_far;
   }
   output.results() = rounding_results_json(report, quantize_options);
   if (!guard.candidates.empty()) output.results()["guard"] = guard_json(guard);

@@ -46,7 +46,15 @@ QuantizeReport quantize_guarded(const std::string& model, const TokenWindows& ca
   QuantizeOptions dry = options;
   dry.dry_run = true;
   QuantizeReport report = quantize_model(model, &calibration, dry, {});
-  if (options.dry_run) return report;
+  if (options.dry_run) {
+    for (const Method method : {Method::kGptq, Method::kRtn}) {
+      const QuantizeReport other = quantize_model(model, &seen, plain(dry, method), {});
+      if (!report.predicted_time || !other.predicted_time) continue;
+      report.predicted_time->seconds += other.predicted_time->seconds;
+      report.predicted_time->cpu_seconds += other.predicted_time->cpu_seconds;
+    }
+    return report;
+  }
 
   AtomicOutput output(options.out, AtomicOutput::Kind::kDirectory, options.overwrite);
   std::vector<QuantizeReport> reports;

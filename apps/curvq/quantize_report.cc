@@ -64,6 +64,10 @@ OrderedJson quantize_results_json(const QuantizeReport& report, const QuantizeOp
   json["quantized_bytes"] = report.quantized_bytes;
   json["calibration_tokens"] = report.calibration_tokens;
   json["predicted_peak_bytes"] = report.predicted_peak_bytes;
+  if (report.predicted_time) {
+    json["predicted_seconds"] = report.predicted_time->seconds;
+    json["predicted_cpu_seconds"] = report.predicted_time->cpu_seconds;
+  }
   json["capture_seconds"] = report.capture_seconds;
   json["solve_seconds"] = report.solve_seconds;
   json["total_seconds"] = report.total_seconds;
@@ -103,8 +107,16 @@ std::string quantize_results_text(const QuantizeReport& report, const QuantizeOp
                 8.0 * report.quantized_bytes / report.quantized_weights,
                 bytes_text(report.stored_bytes).c_str(), bytes_text(report.original_bytes).c_str());
   if (options.dry_run) {
-    return out + format("nothing written (--dry-run); about %s of tensors would be in memory\n",
-                        bytes_text(report.predicted_peak_bytes).c_str());
+    out += format("nothing written (--dry-run); about %s of tensors would be in memory\n",
+                  bytes_text(report.predicted_peak_bytes).c_str());
+    if (report.predicted_time) {
+      out += format(
+          "it would take about %s (%s of processor time), an estimate from a block and "
+          "small layers tried just now\n",
+          seconds_text(report.predicted_time->seconds).c_str(),
+          seconds_text(report.predicted_time->cpu_seconds).c_str());
+    }
+    return out;
   }
   if (options.method == Method::kGptq && ratios > 0) {
     out += format("layer error of gptq over round to nearest, geometric mean: %.3f\n",

@@ -27,13 +27,14 @@ class BlockPass {
 
   double run() {
     const auto start = std::chrono::steady_clock::now();
-    const int64_t layers = model_.config().num_layers;
+    const int64_t all = model_.config().num_layers;
+    const int64_t layers = options_.num_blocks < 0 ? all : std::min(all, options_.num_blocks);
     const int64_t first = options_.state == nullptr ? 0 : options_.state->finished_blocks();
     if (options_.calibration != nullptr && first < layers) begin(first);
     torch::NoGradGuard no_grad;
     const auto linears = static_cast<int64_t>(linear_shapes(model_).size());
     Progress progress(options_.label, linears);
-    progress.advance(linears / layers * first);
+    progress.advance(linears / all * first);
     for (int64_t layer = first; layer < layers; ++layer) go_through(layer, progress);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() -
            compress_seconds_;

@@ -35,6 +35,7 @@ struct PassOptions {
   int64_t held_out = 0;                       // windows, the last ones, that only judge
   std::string scratch;                        // directory for the output factors of all layers
   RunState* state = nullptr;                  // kept behind each block, and gone on from
+  int64_t num_blocks = -1;                    // only so many; -1: all
 };
 
 // float32 values in memory: the weights of a block, the activations, and the moments of a layer.

@@ -10,6 +10,7 @@
 #include "compress/model_output.h"
 #include "compress/output_plan.h"
 #include "compress/run_state.h"
+#include "compress/time_estimate.h"
 #include "curvq/compress/mask_file.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
@@ -82,7 +83,10 @@ class ModelQuantizer {
   }
 
   QuantizeReport run(const ReportWriter& write_report) {
-    if (options_.dry_run) return report_;
+    if (options_.dry_run) {
+      if (options_.predict_time) report_.predicted_time = predict_time();
+      return report_;
+    }
     const Clock::time_point start = Clock::now();
     state_ = internal::open_state(options_.state, model_, pass_);
     pass_.state = state_.get();
@@ -135,6 +139,24 @@ class ModelQuantizer {
     pass_.calibration = calibration;
     if (pass_.hessians && calibration != nullptr)
       pass_.held_out = options_.held_out_windows(calibration->num_windows);
+  }
+
+  RunTime predict_time() const {
+    const auto wanted = [&](const std::string& name) {
+      return by_name_.at(name)->scheme.has_value();
+    };
+    const auto use_nearest = [&](Linear& linear, const LayerMoments& moments) {
+      const PlannedLayer& layer = *by_name_.at(linear.info.name);
+      const float* weight = linear.weight.data_ptr<float>();
+      QuantizedMatrix matrix = quantize_rtn(weight, layer.rows, layer.cols, *layer.scheme,
+                                            max_abs(weight, layer.rows * layer.cols));
+      if (moments.input_amax)
+        matrix.input_scale = input_scale(matrix.scheme(), *moments.input_amax);
+      use(linear, std::move(matrix));
+    };
+    return internal::copy_time(model_.checkpoint()) +
+           internal::pass_time(model_, pass_, wanted, use_nearest) +
+           internal::rounding_time(plan_, options_);
   }
 
   // What the state has of blocks that are finished.

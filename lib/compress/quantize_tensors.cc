@@ -9,6 +9,7 @@
 #include "compress/layer_hessians.h"
 #include "compress/model_output.h"
 #include "compress/output_plan.h"
+#include "compress/time_estimate.h"
 #include "curvq/compress/quantize.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -164,7 +165,11 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
         std::max(report.predicted_peak_bytes,
                  4 * (8 * layer.rows * layer.cols + 5 * layer.cols * layer.cols));
   }
-  if (options.dry_run) return report;
+  if (options.dry_run) {
+    if (options.predict_time)
+      report.predicted_time = internal::copy_time(source) + internal::rounding_time(plan, options);
+    return report;
+  }
   const std::map<std::string, float> amax = scan_weights(source, plan);
 
   TensorOutput output(source, output_plan, plan, options);

@@ -47,6 +47,12 @@ std::string count_text(int64_t count) {
   return scaled(count, kPrefixes, 4);
 }
 
+std::string seconds_text(double seconds) {
+  if (seconds >= 99.5 * 60) return number_text(seconds / 3600, 2) + " h";
+  if (seconds >= 99.5) return number_text(seconds / 60, 2) + " min";
+  return number_text(seconds, 2) + " s";
+}
+
 std::string number_text(double value, int digits) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";

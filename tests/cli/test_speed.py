@@ -1,5 +1,6 @@
 """curvq plan --speed, bench formats, and the engines of generate and eval."""
 
+import resource
 import unittest
 
 from support import MODELS, CliTest
@@ -45,6 +46,22 @@ class Speed(CliTest):
                 (["--as", "fp3"], "fp3")):
             with self.subTest(arguments):
                 self.fails("plan", STORIES, "--speed", *arguments, status=2, says=message)
+
+    def test_dry_run_predicts_the_time(self):
+        for method in ("gptq", "rtn"):
+            with self.subTest(method):
+                words = ("quantize", STORIES, "--method", method, "--scheme", "int4", "--group-size", "4",
+                         "--threads", "1") + (("--calibration", f"{IDS}:calib_ids") if method == "gptq" else ())
+                results = self.run_json(*words, "--dry-run")["results"]
+                self.assertIn("an estimate", self.run_curvq(*words, "--dry-run").stdout)
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                self.run_curvq(*words, "--out", self.dir / method)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                # Within 1.5 on a quiet machine; timers of short pieces on a busy one are worse.
+                self.assertLess(results["predicted_cpu_seconds"], 3 * taken)
+                self.assertGreater(results["predicted_cpu_seconds"], taken / 3)
+                self.assertGreater(results["predicted_seconds"], 0)
 
     def test_formats_are_checked_and_timed(self):
         rows = self.run_json("bench", "formats", "--rounds", "1", "--threads", "1")["results"]["rows"]

@@ -55,5 +55,14 @@ TEST(Numbers, NotFinite) {
   EXPECT_EQ(number_text(std::numeric_limits<double>::quiet_NaN()), "nan");
 }
 
+TEST(SecondsText, HasTwoDigitsInTheUnitThatPeopleSay) {
+  EXPECT_EQ(seconds_text(0.424), "0.42 s");
+  EXPECT_EQ(seconds_text(70.2), "70 s");
+  EXPECT_EQ(seconds_text(99.6), "1.7 min");
+  EXPECT_EQ(seconds_text(12 * 60 + 20), "12 min");
+  EXPECT_EQ(seconds_text(100 * 60), "1.7 h");
+  EXPECT_EQ(seconds_text(12345 * 60.0), "206 h");
+}
+
 }  // namespace
 }  // namespace curvq

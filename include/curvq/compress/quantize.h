@@ -82,7 +82,8 @@ struct LayerResult {
 struct QuantizeOptions : CaptureOptions {
   std::string out;
   bool overwrite = false;
-  bool dry_run = false;  // plan and check only; nothing is written
+  bool dry_run = false;       // plan and check only; nothing is written
+  bool predict_time = false;  // with dry_run: try pieces of the run, for QuantizeReport
   Method method = Method::kGptq;
   // Sweeps that lower tr(G D H D^T) instead of tr(D H D^T), G = E[g g^T] of the gradients that
   // token_weights tells of, drawn towards the identity where they are few. Costs Gram matrices,
@@ -118,12 +119,19 @@ struct QuantizeOptions : CaptureOptions {
 QuantizedMatrix quantize_layer(const LayerProblem& problem, const QuantizeOptions& options,
                                LayerResult& result, std::vector<uint8_t>* mask = nullptr);
 
+struct RunTime {
+  double seconds = 0, cpu_seconds = 0;  // the latter over all threads
+};
+
 struct QuantizeReport {
   std::vector<LayerResult> layers;                     // in the order of the model
   std::vector<PlannedLayer> kept;                      // layers left as they are, with the reason
   int64_t original_bytes = 0, stored_bytes = 0;        // all tensors
   int64_t quantized_weights = 0, quantized_bytes = 0;  // of the quantized layers
   int64_t predicted_peak_bytes = 0;                    // of tensors in memory, without libraries
+  // With QuantizeOptions::predict_time: what the run would take on this machine as it is now, an
+  // estimate from a block and small layers that were tried.
+  std::optional<RunTime> predicted_time;
   int64_t calibration_tokens = 0;
   double capture_seconds = 0, solve_seconds = 0, total_seconds = 0;
 };
