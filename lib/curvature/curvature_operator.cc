@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "curvature/chunk_graph.h"
-#include "curvature/torch_errors.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/curvature/statistics.h"
 #include "io/hash.h"
+#include "nn/torch_errors.h"
 
 namespace curvq {
 namespace {

@@ -1,8 +1,8 @@
 #include <torch/torch.h>
 
 #include "curvature/chunk_graph.h"
-#include "curvature/torch_errors.h"
 #include "curvq/core/error.h"
+#include "nn/torch_errors.h"
 
 namespace curvq {
 namespace {

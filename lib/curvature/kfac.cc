@@ -6,10 +6,10 @@
 #include "curvature/label_gradients.h"
 #include "curvature/layer_capture.h"
 #include "curvature/named_errors.h"
-#include "curvature/torch_errors.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/progress.h"
+#include "nn/torch_errors.h"
 
 namespace curvq {
 namespace {

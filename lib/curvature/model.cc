@@ -3,25 +3,15 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
-#include <filesystem>
 #include <set>
 #include <utility>
 
 #include "curvq/core/error.h"
 #include "curvq/nn/differentiable_decoder.h"
+#include "curvq/nn/script_model.h"
 
 namespace curvq {
 namespace {
-
-torch::jit::Module load_module(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) throw UsageError(path + ": no such file");
-  try {
-    return torch::jit::load(path, torch::kCPU);
-  } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    throw FormatError(path + ": not a TorchScript file (" + what.substr(0, what.find('\n')) + ")");
-  }
-}
 
 // Whether forward takes the targets too.
 bool takes_targets(const torch::jit::Module& module, const std::string& path) {
@@ -34,7 +24,7 @@ bool takes_targets(const torch::jit::Module& module, const std::string& path) {
 }  // namespace
 
 Model load_torchscript(const std::string& path, torch::optional<torch::ScalarType> dtype) {
-  const auto module = std::make_shared<torch::jit::Module>(load_module(path));
+  const auto module = load_script_module(path);
   const bool with_targets = takes_targets(*module, path);
   module->eval();
   std::set<torch::ScalarType> dtypes;

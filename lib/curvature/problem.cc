@@ -4,11 +4,11 @@
 #include <cmath>
 #include <utility>
 
-#include "curvature/torch_errors.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/core/pattern.h"
 #include "curvq/nn/math_attention.h"
+#include "nn/torch_errors.h"
 
 namespace curvq {
 namespace {
