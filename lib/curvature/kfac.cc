@@ -78,8 +78,8 @@ class ChunkedFactors {
     }
     if (layers.empty()) {
       throw UnsupportedError(problem_.model().name +
-                             ": no chosen weight is that of a linear layer or an ungrouped 2-D "
-                             "convolution, so that there are no K-FAC factors");
+                             ": no chosen weight is that of a linear layer or an ungrouped 1-D or "
+                             "2-D convolution, so that there are no K-FAC factors");
     }
     if (layers_.empty()) {
       check_labels(options_, outputs.numel() / (outputs.size(0) * outputs.size(-1)),
@@ -122,7 +122,11 @@ class ChunkedFactors {
       for (const LayerUse& use : layers[l]) {
         torch::Tensor g = gradients[end - layers[l].size() + parts.size()];
         if (!g.defined()) g = torch::zeros_like(use.output);
-        parts.push_back(use.convolution ? unfold_gradients(g) : by_sample(g, n, use.name));
+        if (use.convolution) {
+          parts.push_back(unfold_gradients(g.dim() == 3 ? g.unsqueeze(2) : g));
+        } else {
+          parts.push_back(by_sample(g, n, use.name));
+        }
       }
       end -= layers[l].size();
       const torch::Tensor g = naming(layers_[l].name, [&] {

@@ -14,9 +14,10 @@ struct PendingUse : at::ObserverContext {
   LayerUse use;
 };
 
-std::array<int64_t, 2> pair_of(const c10::IValue& list) {
+// Of a 1-D convolution, which is one of images of height 1: `other` and its one value.
+std::array<int64_t, 2> pair_of(const c10::IValue& list, bool one_dimension, int64_t other) {
   const std::vector<int64_t> values = list.toIntVector();
-  return {values.front(), values.back()};
+  return {one_dimension ? other : values.front(), values.back()};
 }
 
 torch::Tensor tensor_or_none(const c10::IValue& value) {
@@ -39,9 +40,10 @@ struct LayerCapture::Callbacks {
     if (active == nullptr || active->within_) return nullptr;
     const std::string_view name = fn.name();
     const bool linear = name == "aten::linear", addmm = name == "aten::addmm",
-               conv2d = name == "aten::conv2d",
+               matmul = name == "aten::matmul" || name == "aten::mm",
+               conv = name == "aten::conv1d" || name == "aten::conv2d",
                general = name == "aten::_convolution" || name == "aten::convolution";
-    if (!linear && !addmm && !conv2d && !general) return nullptr;
+    if (!linear && !addmm && !matmul && !conv && !general) return nullptr;
     const auto inputs = arguments(fn);
     std::unique_ptr<PendingUse> pending;
     if (linear) {  // (input, weight, bias)
@@ -49,7 +51,10 @@ struct LayerCapture::Callbacks {
     } else if (addmm) {  // (bias, input, transposed weight, ...)
       if (inputs[2].toTensor().dim() == 2)
         pending = use(inputs[1], inputs[2].toTensor().t(), inputs[0]);
-    } else if (conv2d) {  // (input, weight, bias, stride, padding, dilation, groups)
+    } else if (matmul) {  // (input, transposed weight)
+      if (inputs[1].toTensor().dim() == 2)
+        pending = use(inputs[0], inputs[1].toTensor().t(), c10::IValue());
+    } else if (conv) {  // (input, weight, bias, stride, padding, dilation, groups)
       if (inputs[4].isIntList() && inputs[6].toInt() == 1) pending = convolution(inputs);
     } else {  // (..., dilation, transposed, output_padding, groups, ...)
       if (!inputs[6].toBool() && inputs[8].toInt() == 1) pending = convolution(inputs);
@@ -81,13 +86,17 @@ struct LayerCapture::Callbacks {
 
   static std::unique_ptr<PendingUse> convolution(c10::ArrayRef<const c10::IValue> inputs) {
     const torch::Tensor weight = inputs[1].toTensor();
-    if (weight.dim() != 4 || inputs[0].toTensor().dim() != 4) return nullptr;
+    const int64_t dimensions = weight.dim();
+    if ((dimensions != 3 && dimensions != 4) || inputs[0].toTensor().dim() != dimensions)
+      return nullptr;
     auto pending = use(inputs[0], weight, inputs[2]);
     if (pending) {
-      pending->use.convolution = Convolution{{weight.size(2), weight.size(3)},
-                                             pair_of(inputs[3]),
-                                             pair_of(inputs[4]),
-                                             pair_of(inputs[5])};
+      const bool flat = dimensions == 3;
+      if (flat) pending->use.inputs = pending->use.inputs.unsqueeze(2);
+      pending->use.convolution = Convolution{{flat ? 1 : weight.size(2), weight.size(-1)},
+                                             pair_of(inputs[3], flat, 1),
+                                             pair_of(inputs[4], flat, 0),
+                                             pair_of(inputs[5], flat, 1)};
     }
     return pending;
   }

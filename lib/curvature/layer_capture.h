@@ -17,14 +17,14 @@ namespace curvq {
 struct LayerUse {
   std::string name;  // of the layer: the weight's up to the last dot
   bool has_bias = false;
-  torch::Tensor inputs;  // detached: linear [..., in], convolution [n, c, h, w]
-  torch::Tensor output;  // in the graph: linear [..., out], convolution [n, out, h', w']
+  torch::Tensor inputs;  // detached: linear [..., in], convolution [n, c, h, w], h = 1 if 1-D
+  torch::Tensor output;  // in the graph: linear [..., out], convolution [n, out, (h',) w']
   std::optional<Convolution> convolution;
 };
 
-// While it lives, operators of LibTorch that this thread calls (linear, addmm with a transposed
-// weight, ungrouped 2-D convolutions) are recorded if their weight is one of `parameters` with two
-// or four dimensions, whatever module or TorchScript code they come from. One a thread.
+// While it lives, operators of LibTorch that this thread calls (linear, addmm, mm and matmul with a
+// transposed weight, ungrouped 1-D and 2-D convolutions) are recorded if their weight is one of
+// `parameters`, whatever module or TorchScript code they come from. One a thread.
 class LayerCapture {
  public:
   explicit LayerCapture(const std::vector<NamedTensor>& parameters);

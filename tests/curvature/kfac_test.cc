@@ -195,6 +195,34 @@ TEST(Kfac, AModuleUsedTwiceHasTwicePositions) {
   EXPECT_LT(relative_error(layers[0].factors.a, both.t().matmul(both) / 8), 1e-12);
 }
 
+// A 1-D convolution is one of images of height 1.
+TEST(Kfac, OneDimensionalConvolution) {
+  torch::manual_seed(0);
+  const auto f64 = torch::TensorOptions().dtype(torch::kFloat64).requires_grad(true);
+  const torch::Tensor conv = torch::randn({3, 2, 4}, f64), head = torch::randn({5, 15}, f64);
+  const torch::Tensor x = torch::randn({6, 2, 10}, torch::kFloat64);
+  const auto factors = [&](bool image) {
+    Model model{"net", {{"conv.weight", conv}, {"head.weight", head}}, nullptr};
+    if (image) model.parameters[0].value = conv.detach().unsqueeze(2).clone().requires_grad_();
+    const torch::Tensor weight = model.parameters[0].value;
+    model.forward = [=](const Batch& batch) {
+      const torch::Tensor h = image ? torch::conv2d(batch.inputs.unsqueeze(2), weight, {}, {1, 2},
+                                                    torch::IntArrayRef({0, 1}))
+                                    : torch::conv1d(batch.inputs, weight, {}, 2, 1);
+      return torch::linear(torch::tanh(h.flatten(1)), head);
+    };
+    return kfac_factors(Problem(model, cross_entropy(), {x, torch::arange(6) % 5}),
+                        {.labels = KfacLabels::kExact});
+  };
+  const auto flat = factors(false), image = factors(true);
+  ASSERT_EQ(flat.size(), 2u);
+  EXPECT_EQ(flat[0].num_inputs, 30);
+  for (size_t l = 0; l < 2; ++l) {
+    EXPECT_LT(relative_error(flat[l].factors.a, image[l].factors.a), 1e-12);
+    EXPECT_LT(relative_error(flat[l].factors.g, image[l].factors.g), 1e-12);
+  }
+}
+
 TEST(Kfac, SomeParameters) {
   Problem problem = golden_problem("mlp_tanh_ce", {.parameters = {"fc2.*", "fc3.weight"}});
   const auto layers = kfac_factors(problem, {});

@@ -45,7 +45,7 @@ struct LayerFactors {
 };
 
 // Layers whose weight is one of the problem's chosen parameters and enters the model through a
-// linear layer or an ungrouped 2-D convolution, found by watching the operators that forward()
+// linear layer or an ungrouped 1-D or 2-D convolution, found by watching what forward()
 // calls; in the order of their first use. A bias counts if it is chosen too. A layer that is used
 // several times has the uses as further positions. Goes through the chunks of the problem; the
 // same labels for a seed.
