@@ -7,6 +7,7 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/io/checkpoint.h"
+#include "curvq/io/model_files.h"
 #include "curvq/report/numbers.h"
 #include "hessian_kfac.h"
 

@@ -7,7 +7,6 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/nn/torch_tensor.h"
-#include "io/hash.h"
 
 namespace curvq {
 namespace {
@@ -222,13 +221,6 @@ torch::Tensor input_hessian(const torch::Tensor& a, int64_t in_features) {
     throw UsageError("a factor A of " + std::to_string(in_features) +
                      " inputs has their number of rows and columns, or one more for a bias");
   return 2 * a.narrow(0, 0, in_features).narrow(1, 0, in_features);
-}
-
-std::string file_hash(const std::string& path) {
-  io::Hasher hasher;
-  const std::string content = read_file(path);
-  hasher.add(content.data(), content.size());
-  return hasher.hex();
 }
 
 }  // namespace curvq

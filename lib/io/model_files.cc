@@ -11,6 +11,7 @@
 #include "curvq/io/atomic_output.h"
 #include "curvq/io/gguf.h"
 #include "io/gguf_config.h"
+#include "io/hash.h"
 
 namespace curvq {
 namespace {
@@ -34,6 +35,18 @@ bool is_report(const fs::path& file) {
 }
 
 }  // namespace
+
+bool is_torchscript(const std::string& path) {
+  static const std::set<std::string> extensions = {".pt", ".pth", ".jit", ".ts"};
+  return extensions.count(fs::path(path).extension()) > 0 && !fs::is_directory(path);
+}
+
+std::string file_hash(const std::string& path) {
+  io::Hasher hasher;
+  const std::string content = read_file(path);
+  hasher.add(content.data(), content.size());
+  return hasher.hex();
+}
 
 bool is_gguf(const std::string& path) {
   std::error_code error;

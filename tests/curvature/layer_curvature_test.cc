@@ -259,13 +259,5 @@ TEST(LayerCurvature, TheHessianOfALayerLeavesTheBiasOut) {
   EXPECT_THROW(input_hessian(torch::zeros({4, 4}), 2), UsageError);
 }
 
-TEST(LayerCurvature, FileHash) {
-  const std::string path = ::testing::TempDir() + "/file_hash";
-  std::ofstream(path) << "abc";
-  EXPECT_EQ(file_hash(path), "78af5f94892f3950");  // XXH3_64bits("abc")
-  std::filesystem::remove(path);
-  EXPECT_THROW(file_hash(path), ResourceError);
-}
-
 }  // namespace
 }  // namespace curvq

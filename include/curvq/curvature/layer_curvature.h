@@ -131,7 +131,4 @@ CurvatureProvenance merge_curvature(const std::vector<std::string>& files, const
 // What it would return or throw, without writing.
 CurvatureProvenance check_merge(const std::vector<std::string>& files);
 
-// xxh3 (64 bit, hex) of a file's bytes. Throws ResourceError.
-std::string file_hash(const std::string& path);
-
 }  // namespace curvq

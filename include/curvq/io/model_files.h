@@ -12,6 +12,8 @@ namespace curvq {
 
 // True for a file that begins as a GGUF does or is named as one.
 bool is_gguf(const std::string& path);
+// True for a name of TorchScript files: *.pt, *.pth, *.jit or *.ts.
+bool is_torchscript(const std::string& path);
 // A directory or a GGUF: what has read_model_file().
 bool is_model(const std::string& path);
 
@@ -25,6 +27,9 @@ std::string model_file_origin(const std::string& model, const std::string& name)
 
 // config.json of a model. Throws FormatError, too, if there is none or it is no JSON object.
 Json read_model_config(const std::string& model);
+
+// xxh3 (64 bit, hex) of a file's bytes. Throws ResourceError.
+std::string file_hash(const std::string& path);
 
 // Copies every file of `source` to the directory `target` but weights, config.json and reports of
 // curvq; of a GGUF, the files that its metadata gives.
