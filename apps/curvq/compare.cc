@@ -108,7 +108,9 @@ std::string to_text(const Comparison& comparison, int64_t limit, bool color) {
 }
 
 void declare(Options& options) {
-  options.add_positional("A", "the reference: a model directory or a bare .safetensors")
+  options
+      .add_positional("A",
+                      "the reference: a model directory, a bare .safetensors or a TorchScript .pt")
       .add_positional("B", "the same model, quantized or not")
       .add_choice("sort", {"name", "relative", "max", "cosine"},
                   "order of the tensors; the worst come first, except by name", "name")

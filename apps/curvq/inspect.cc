@@ -6,6 +6,7 @@
 #include "curvq/nn/decoder_config.h"
 #include "curvq/report/numbers.h"
 #include "inspect_blocks.h"
+#include "inspect_script.h"
 #include "inspect_sparsity.h"
 
 namespace curvq::cli {
@@ -37,7 +38,7 @@ struct Architecture {
 
 Architecture read_architecture(const StoredTensors& tensors) {
   Architecture architecture;
-  const std::string& path = tensors.checkpoint().path();
+  const std::string& path = tensors.path();
   if (tensors.config().is_null()) {
     architecture.note = "no config.json: tensors only";
     return architecture;
@@ -107,7 +108,8 @@ OrderedJson to_json(const StoredTensor& tensor) {
 void declare(Options& options) {
   options
       .add_positional("MODEL",
-                      "model directory, original or quantized, a .gguf, or a bare .safetensors")
+                      "model directory, original or quantized, a .gguf, a TorchScript .pt, or a "
+                      "bare .safetensors")
       .add_flag("tensors", "list every tensor; otherwise blocks that are alike are shown once")
       .add_flag("sparsity",
                 "count zeros, and compare what dense, CSR, bitmask and 2:4 layouts take")
@@ -117,8 +119,9 @@ void declare(Options& options) {
 
 int run(const Options& options, Output& output) {
   const StoredTensors tensors(options.positional("MODEL"));
-  const Checkpoint& checkpoint = tensors.checkpoint();
-  const Architecture architecture = read_architecture(tensors);
+  const bool script = tensors.script() != nullptr;
+  Architecture architecture;
+  if (!script) architecture = read_architecture(tensors);
   if (!tensors.unread_quantization().empty()) log_warning(tensors.unread_quantization());
 
   Totals all, quantized;
@@ -129,10 +132,10 @@ int run(const Options& options, Output& output) {
     formats[tensor.format()].add(tensor);
   }
 
-  output.add_checkpoint("model", checkpoint.path(), !options.flag("no-hash"));
+  output.add_checkpoint("model", tensors.path(), !options.flag("no-hash"));
   OrderedJson& results = output.results();
-  results["architecture"] = to_json(architecture);
-  results["files"] = checkpoint.num_files();
+  results["architecture"] = script ? script_json(tensors) : to_json(architecture);
+  results["files"] = tensors.num_files();
   results.update(all.to_json());
   results["quantized"] = quantized.to_json();
   results["formats"] = OrderedJson::object();
@@ -141,11 +144,12 @@ int run(const Options& options, Output& output) {
   for (const StoredTensor& tensor : tensors.tensors()) list.push_back(to_json(tensor));
   results["tensors"] = std::move(list);
 
-  output.text(bold(checkpoint.path(), output.color()) + "\n" + to_text(architecture) + "\n");
+  output.text(bold(tensors.path(), output.color()) + "\n" +
+              (script ? script_text(tensors) : to_text(architecture)) + "\n");
   output.text(format("%s parameters (%s) in %lld tensors, %s in %zu file%s, %.3f bits a weight\n",
                      with_separators(all.parameters).c_str(), count_text(all.parameters).c_str(),
                      static_cast<long long>(all.tensors), bytes_text(all.bytes).c_str(),
-                     checkpoint.num_files(), checkpoint.num_files() == 1 ? "" : "s", all.bits()));
+                     tensors.num_files(), tensors.num_files() == 1 ? "" : "s", all.bits()));
   using Align = Table::Align;
   Table summary({{"format"},
                  {"tensors", Align::kRight},
@@ -158,6 +162,7 @@ int run(const Options& options, Output& output) {
   }
   output.text("\n" + summary.str(output.color()) + "\n");
   output.text(tensor_table(tensors.tensors(), !options.flag("tensors")).str(output.color()));
+  if (script) output.text("\n" + script_layer_table(tensors, output.color()));
   if (options.flag("sparsity")) report_sparsity(tensors, output);
   return 0;
 }

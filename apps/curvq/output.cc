@@ -11,6 +11,7 @@
 #include "curvq/core/log.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/io/checkpoint.h"
+#include "curvq/io/model_files.h"
 
 namespace curvq::cli {
 namespace {
@@ -48,7 +49,7 @@ void Output::add_checkpoint(const std::string& role, const std::string& path, bo
   input["path"] = path;
   if (!with_hash || !wants_json()) return;
   try {
-    input["hash"] = Checkpoint(path).content_hash();
+    input["hash"] = is_torchscript(path) ? file_hash(path) : Checkpoint(path).content_hash();
   } catch (const Error& error) {
     log_debug(std::string("no hash: ") + error.what());
   }

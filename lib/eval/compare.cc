@@ -108,11 +108,17 @@ Sums compare_transposed(const StoredTensors& tensors_a, const StoredTensor& a,
   return sums_of(x.data(), turned.data(), count);
 }
 
+// Whether one is a convolution's weight, packed as a matrix.
+bool same_as_matrices(const StoredTensor& a, const StoredTensor& b) {
+  return a.scheme.has_value() != b.scheme.has_value() && !a.shape.empty() && !b.shape.empty() &&
+         a.shape[0] == b.shape[0] && a.num_elements() == b.num_elements();
+}
+
 // Whether the family stores layers as [in, out], unless they are quantized.
 bool stores_transposed(const StoredTensors& tensors) {
   if (tensors.config().is_null()) return false;
   try {
-    return DecoderConfig::from_directory(tensors.checkpoint().path()).transposed_weights;
+    return DecoderConfig::from_directory(tensors.path()).transposed_weights;
   } catch (const Error&) {
     return false;
   }
@@ -144,7 +150,7 @@ Comparison compare_checkpoints(const std::string& path_a, const std::string& pat
         any_transposed && a.shape.size() == 2 && a.scheme.has_value() != b->scheme.has_value();
     std::vector<int64_t> shape_b = b->shape;
     if (transposed) std::reverse(shape_b.begin(), shape_b.end());
-    if (a.shape != shape_b) {
+    if (a.shape != shape_b && !same_as_matrices(a, *b)) {
       comparison.shape_mismatches.push_back({a.name, a.shape, b->shape});
       continue;
     }

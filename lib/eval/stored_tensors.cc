@@ -7,6 +7,8 @@
 
 #include "curvq/core/error.h"
 #include "curvq/io/model_files.h"
+#include "curvq/nn/script_model.h"
+#include "curvq/nn/torch_tensor.h"
 
 namespace curvq {
 namespace {
@@ -114,11 +116,43 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a < b;
 }
 
-StoredTensors::StoredTensors(const std::string& path)
-    : checkpoint_(std::make_unique<Checkpoint>(path)) {
+StoredTensors::StoredTensors(const std::string& path) : path_(path) {
+  if (is_torchscript(path)) {
+    add_script();
+  } else {
+    add_checkpoint();
+  }
+  std::sort(tensors_.begin(), tensors_.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return natural_less(a.name, b.name);
+  });
+}
+
+struct StoredTensors::Script {
+  explicit Script(const std::string& path) : model(path) {
+    for (const ScriptTensor& tensor : model.tensors()) {
+      values.push_back(tensor.value.contiguous());
+      views.push_back(view_of(tensor.name, values.back(), path));
+    }
+  }
+
+  ScriptModel model;
+  std::vector<torch::Tensor> values;
+  std::vector<TensorView> views;
+};
+
+const ScriptModel* StoredTensors::script() const { return script_ ? &script_->model : nullptr; }
+
+void StoredTensors::add_script() {
+  script_ = std::make_shared<Script>(path_);
+  for (const TensorView& view : script_->views)
+    tensors_.push_back({view.name, view.shape, std::nullopt, {&view}});
+}
+
+void StoredTensors::add_checkpoint() {
+  checkpoint_ = std::make_unique<Checkpoint>(path_);
   const bool is_model = checkpoint_->is_directory() || checkpoint_->is_gguf();
-  if (const auto text = is_model ? read_model_file(path, "config.json") : std::nullopt) {
-    const std::string config = model_file_origin(path, "config.json");
+  if (const auto text = is_model ? read_model_file(path_, "config.json") : std::nullopt) {
+    const std::string config = model_file_origin(path_, "config.json");
     config_ = parse_json(*text, config);
     const auto quantization = config_.find("quantization_config");
     if (quantization != config_.end() && !quantization->is_null()) {
@@ -146,9 +180,6 @@ StoredTensors::StoredTensors(const std::string& path)
     if (in_layers.count(tensor->name)) continue;
     tensors_.push_back({tensor->name, tensor->shape, std::nullopt, {tensor}});
   }
-  std::sort(tensors_.begin(), tensors_.end(), [](const StoredTensor& a, const StoredTensor& b) {
-    return natural_less(a.name, b.name);
-  });
 }
 
 void StoredTensors::add_quantized(const std::string& layer, const Scheme& scheme) {
@@ -185,6 +216,7 @@ const StoredTensor* StoredTensors::find(const std::string& name) const {
 }
 
 void StoredTensors::release(const StoredTensor& tensor) const {
+  if (!checkpoint_) return;
   for (const TensorView* part : tensor.parts) checkpoint_->release(*part);
 }
 
@@ -192,7 +224,7 @@ StoredTensors::Reader::Reader(const StoredTensors& tensors, const StoredTensor& 
     : tensor_(tensor) {
   if (!tensor.scheme) return;
   const std::string layer = tensor.name.substr(0, tensor.name.size() - std::strlen(".weight"));
-  matrix_ = compressed_tensors_unpack(tensors.checkpoint(), layer, *tensor.scheme);
+  matrix_ = compressed_tensors_unpack(*tensors.checkpoint_, layer, *tensor.scheme);
 }
 
 void StoredTensors::Reader::read(int64_t begin, int64_t end, float* out) const {

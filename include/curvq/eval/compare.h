@@ -39,11 +39,11 @@ struct Comparison {
   TensorError quantized;  // the same over tensors that are quantized in a or in b
 };
 
-// Compares model directories or bare .safetensors files; quantized layers are dequantized and
-// matched by the name of their weight. Reads one pair of tensors at a time, piece by piece.
-// Values that are not finite make the errors that they enter NaN. Throws what Checkpoint throws,
-// UnsupportedError for a quantization_config that curvq does not read, FormatError if the two have
-// no tensor in common.
+// Compares model directories, bare .safetensors or TorchScript files; quantized layers are
+// dequantized and matched by the name of their weight, convolutions as matrices. Reads one pair of
+// tensors at a time, piece by piece. Values that are not finite make the errors that they enter
+// NaN. Throws what StoredTensors throws, UnsupportedError for a quantization_config that curvq does
+// not read, FormatError if the two have no tensor in common.
 Comparison compare_checkpoints(const std::string& a, const std::string& b);
 
 }  // namespace curvq

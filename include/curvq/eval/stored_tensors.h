@@ -13,6 +13,8 @@
 
 namespace curvq {
 
+class ScriptModel;
+
 struct StoredTensor {
   std::string name;  // "model.layers.0.mlp.up_proj.weight"
   std::vector<int64_t> shape;
@@ -34,13 +36,17 @@ bool natural_less(const std::string& a, const std::string& b);
 // Owns the mapped checkpoint. Safe to read from several threads.
 class StoredTensors {
  public:
-  // `path`: a model directory, a GGUF or a bare .safetensors. Schemes come from config.json's
-  // quantization_config and, where that does not name a layer, from infer_scheme(). Throws what
-  // Checkpoint throws, and FormatError for a damaged config.json.
+  // `path`: a model directory, a GGUF, a bare .safetensors, or a TorchScript file, whose parameters
+  // and buffers are in memory. Schemes come from config.json's quantization_config and, where that
+  // does not name a layer, from infer_scheme(). Throws what Checkpoint or ScriptModel throws, and
+  // FormatError for a damaged config.json.
   explicit StoredTensors(const std::string& path);
 
-  const Checkpoint& checkpoint() const { return *checkpoint_; }
-  // Of config.json; null for a bare file or a directory without one.
+  const std::string& path() const { return path_; }
+  size_t num_files() const { return script_ ? 1 : checkpoint_->num_files(); }
+  // nullptr unless `path` is a TorchScript file.
+  const ScriptModel* script() const;
+  // Of config.json; null for a single file or a directory without one.
   const Json& config() const { return config_; }
   // Why config.json's quantization_config could not be read; empty if it could. The tensors are
   // then listed as the file holds them.
@@ -67,9 +73,15 @@ class StoredTensors {
   void release(const StoredTensor& tensor) const;
 
  private:
+  void add_script();
+  void add_checkpoint();
   void add_quantized(const std::string& layer, const Scheme& scheme);
 
+  std::string path_;
+  // One of these.
   std::unique_ptr<Checkpoint> checkpoint_;
+  struct Script;
+  std::shared_ptr<const Script> script_;
   Json config_;
   std::optional<QuantizationConfig> quantization_;
   std::string unread_quantization_;
