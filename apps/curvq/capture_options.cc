@@ -17,7 +17,8 @@ std::string activations_name(Activations activations) { return kActivations.at(a
 
 void add_calibration_options(Options& options) {
   options.add_text("calibration", "FILE",
-                   "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for Hessians");
+                   "text (.txt, .jsonl) or token ids (.safetensors[:NAME]) for Hessians; x in a "
+                   ".safetensors for a TorchScript file");
   add_window_options(options);
   options
       .add_choice("capture", {"sequential", "float"},

@@ -7,11 +7,10 @@
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
-#include "curvq/curvature/layer_curvature.h"
 #include "curvq/io/model_files.h"
 #include "curvq/io/safetensors.h"
-#include "curvq/nn/torch_tensor.h"
 #include "data.h"
+#include "labelled_data.h"
 
 namespace curvq::cli {
 namespace {
@@ -23,28 +22,6 @@ torch::optional<torch::ScalarType> chosen_dtype(const Options& options) {
   if (dtype == "float32") return torch::kFloat32;
   if (dtype == "float64") return torch::kFloat64;
   return {};
-}
-
-// `x` and `y` of a .safetensors file, the first --num-samples of them.
-Batch load_xy(const SafetensorsFile& file, const Options& options) {
-  Batch data{to_torch(file.at("x")), to_torch(file.at("y"))};
-  for (torch::Tensor* tensor : {&data.inputs, &data.targets}) {
-    if (tensor->dim() == 0 || tensor->numel() == 0)
-      throw FormatError(file.path() + ": x and y must hold at least one sample");
-    if (tensor->is_floating_point()) continue;
-    *tensor = tensor->to(torch::kInt64);
-  }
-  const int64_t available = data.inputs.size(0), wanted = options.integer("num-samples");
-  if (wanted > available) {
-    throw UsageError(format("%s %lld: %s has %lld samples", options.where("num-samples").c_str(),
-                            static_cast<long long>(wanted), file.path().c_str(),
-                            static_cast<long long>(available)));
-  }
-  if (wanted > 0) {
-    data.inputs = data.inputs.narrow(0, 0, wanted);
-    data.targets = data.targets.narrow(0, 0, std::min(wanted, data.targets.size(0)));
-  }
-  return data;
 }
 
 // Each token predicts the next of its window.
@@ -75,19 +52,11 @@ Problem load_script(const std::string& path, const Options& options, ProblemOpti
                     Output& output) {
   if (options.flag("checkpoint"))
     throw UsageError("--checkpoint needs a model directory; TorchScript has no blocks");
-  const std::string source = options.text("data");
-  if (fs::is_regular_file(source) && fs::path(source).extension() != ".safetensors") {
-    throw UnsupportedError(source +
-                           ": the data of a TorchScript module are x and y in a "
-                           ".safetensors; text needs a model directory");
-  }
+  const SafetensorsFile file = open_samples(options, "data");
   Model model = load_torchscript(path, chosen_dtype(options));
-  const SafetensorsFile file(source);
   Batch data = load_xy(file, options);
   output.inputs()["model"] = {{"path", path}, {"hash", file_hash(path)}};
-  output.inputs()["data"] = {{"path", file.path()},
-                             {"hash", Checkpoint(file.path()).content_hash()},
-                             {"samples", data.inputs.size(0)}};
+  output.inputs()["data"] = describe(file, data.inputs.size(0));
   return Problem(std::move(model), loss_by_name(options.text("loss")), data, std::move(problem));
 }
 
@@ -124,10 +93,9 @@ Batch load_tokens(const DecoderModel& model, const Options& options, Output& out
   output.inputs()["model"] = {{"path", path}, {"hash", model.checkpoint().content_hash()}};
   Batch data;
   if (holds_xy(source)) {
-    data = load_xy(SafetensorsFile(source), options);
-    output.inputs()["data"] = {{"path", source},
-                               {"hash", Checkpoint(source).content_hash()},
-                               {"samples", data.inputs.size(0)}};
+    const SafetensorsFile file(source);
+    data = load_xy(file, options);
+    output.inputs()["data"] = describe(file, data.inputs.size(0));
   } else {
     const TokenWindows windows = load_windows(options, "data", path, model.config());
     data = next_tokens(windows);
@@ -140,7 +108,7 @@ Problem load_problem(const std::string& model, const Options& options, ProblemOp
                      Output& output) {
   problem.chunk_size = options.integer("chunk-size");
   if (is_model(model)) return load_directory(model, options, std::move(problem), output);
-  if (fs::path(model).extension() == ".pt" || !fs::exists(model))
+  if (is_torchscript(model) || !fs::exists(model))
     return load_script(model, options, std::move(problem), output);
   throw UnsupportedError(
       model +

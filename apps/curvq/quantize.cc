@@ -5,14 +5,15 @@
 
 #include "commands.h"
 #include "curvq/compress/plan.h"
+#include "curvq/compress/quantize_script.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
-#include "curvq/curvature/layer_curvature.h"
 #include "curvq/io/atomic_output.h"
 #include "curvq/io/checkpoint.h"
 #include "curvq/io/model_files.h"
 #include "curvq/nn/decoder_config.h"
 #include "data.h"
+#include "labelled_data.h"
 #include "quantize_guard.h"
 #include "quantize_report.h"
 #include "rounding_options.h"
@@ -26,8 +27,11 @@ void declare(Options& options) {
   options
       .add_positional(
           "MODEL",
-          "model directory or .gguf, or a .safetensors whose NAME.weight are linear layers")
-      .add_output("out", "DIR", "where the checkpoint goes; must not exist or be empty")
+          "model directory or .gguf, a TorchScript .pt, or a .safetensors whose NAME.weight are "
+          "linear layers")
+      .add_output("out", "DIR",
+                  "where the checkpoint goes; must not exist or be empty. Of a TorchScript or "
+                  ".safetensors file also the name of such a file")
       .add_overwrite()
       .add_dry_run()
       .add_group("format")
@@ -129,6 +133,18 @@ QuantizeOptions read_options(const Options& options, bool bare, bool stats) {
   return out;
 }
 
+// A TorchScript file, of which no more is known than its operators, goes without some options.
+void check_script(const Options& options) {
+  const std::string file = options.positional("MODEL");
+  if (!std::filesystem::exists(file)) throw UsageError(file + ": no such file");
+  for (const char* name :
+       {"plan", "guard", "held-out", "output-factor", "token-weights", "gradient-share",
+        "input-correction", "residual-correction", "inverse", "max-length", "state"}) {
+    if (options.given(name))
+      throw UsageError(options.where(name) + " needs a model directory, not a TorchScript file");
+  }
+}
+
 bool has_known_family(const std::string& model) {
   const std::string origin = model_file_origin(model, "config.json");
   return is_known_family(json_string(read_model_config(model), "model_type", "", origin));
@@ -143,9 +159,11 @@ bool guarded(const Options& options, const QuantizeOptions& quantize_options,
 
 int run(const Options& options, Output& output) {
   const std::string model = options.positional("MODEL");
-  const bool bare = is_bare_safetensors(model);
+  const bool script = is_torchscript(model), bare = !script && is_bare_safetensors(model);
+  if (script) check_script(options);
   const std::string stats = options.has("stats") ? options.text("stats") : "";
-  QuantizeOptions quantize_options = read_options(options, bare, !bare && !stats.empty());
+  QuantizeOptions quantize_options = read_options(options, bare || script, !bare && !stats.empty());
+  if (script && !quantize_options.activations) quantize_options.activations = Activations::kFloat32;
   const bool by_tensors =
       bare || (quantize_options.method == Method::kRtn && !quantize_options.prune &&
                std::filesystem::is_directory(model) && !has_known_family(model));
@@ -153,6 +171,7 @@ int run(const Options& options, Output& output) {
     throw UsageError(options.where("state") +
                      " needs a model of a known family, to go by its blocks");
   std::optional<TokenWindows> windows;
+  torch::Tensor x;  // of a TorchScript file
   bool has_head = true;
   if (bare) {
     for (const char* name : {"token-weights", "gradient-share", "held-out", "guard",
@@ -173,7 +192,13 @@ int run(const Options& options, Output& output) {
                            "model's activations");
       }
     }
-    if (!by_tensors || options.has("calibration")) {
+    if (script) {
+      if (options.has("calibration")) {
+        const SafetensorsFile file = open_samples(options, "calibration");
+        x = load_x(file, options);
+        output.inputs()["calibration"] = describe(file, x.size(0));
+      }
+    } else if (!by_tensors || options.has("calibration")) {
       const DecoderConfig config = DecoderConfig::from_directory(model);
       has_head = !config.bidirectional;
       if (options.has("guard") && options.text("guard") != "none")
@@ -183,7 +208,8 @@ int run(const Options& options, Output& output) {
       }
     }
   }
-  output.inputs()["model"] = {{"path", model}, {"hash", Checkpoint(model).content_hash()}};
+  output.inputs()["model"] = {
+      {"path", model}, {"hash", script ? file_hash(model) : Checkpoint(model).content_hash()}};
   if (windows) output.inputs()["calibration"] = describe(*windows);
   if (options.has("plan")) {
     output.inputs()["plan"] = {{"path", options.text("plan")},
@@ -209,6 +235,8 @@ int run(const Options& options, Output& output) {
           return dump_json(output.document());
         },
         guard);
+  } else if (script) {
+    report = quantize_script(model, x, quantize_options, write_report, stats);
   } else if (by_tensors) {
     report = quantize_tensors(model, stats, quantize_options, write_report);
   } else {
