@@ -5,20 +5,25 @@
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/eval/evaluate.h"
+#include "curvq/io/model_files.h"
 #include "curvq/nn/decoder.h"
 #include "curvq/report/table.h"
 #include "data.h"
 #include "eval_bounds.h"
 #include "eval_encoder.h"
+#include "eval_script.h"
 
 namespace curvq::cli {
 namespace {
 
 void declare(Options& options) {
-  options.add_positional("MODEL", "model directory, original or quantized, or a .gguf")
+  options
+      .add_positional("MODEL",
+                      "model directory, original or quantized, a .gguf, or a TorchScript .pt")
       .add_text("data", "FILE",
                 "text (.txt, .jsonl) or token ids (.safetensors[:NAME]); for an encoder sentences, "
-                "one a line or record")
+                "one a line or record; for TorchScript x and y in a .safetensors: integers y are "
+                "classes (cross entropy, accuracy), others targets (squared error)")
       .add_text("reference", "MODEL",
                 "the original model: adds the KL divergence from it and top-1 agreement; for an "
                 "encoder compares sentence embeddings")
@@ -79,6 +84,7 @@ std::string results_text(const EvalResult& r, bool color) {
 
 int run(const Options& options, Output& output) {
   const std::string path = options.positional("MODEL");
+  if (is_torchscript(path)) return eval_script(options, output);
   if (DecoderConfig::from_directory(path).bidirectional) return eval_encoder(options, output);
   if (options.has("embeddings"))
     throw UsageError(options.where("embeddings") + " needs an encoder; this model predicts tokens");
