@@ -103,8 +103,8 @@ TEST_F(StoredTensorsTest, ListsLayersWithTheirSchemesAndSizes) {
     bytes += tensor->stored_bytes();
   }
   int64_t file_bytes = 0;
-  for (const TensorView* view : Checkpoint(stored.path()).tensors())
-    file_bytes += view->num_bytes();
+  const Checkpoint checkpoint(stored.path());
+  for (const TensorView* view : checkpoint.tensors()) file_bytes += view->num_bytes();
   EXPECT_EQ(bytes + 12 + 2, file_bytes);
   EXPECT_FALSE(stored.find("norm.weight")->scheme);
   EXPECT_EQ(stored.find("norm"), nullptr);

@@ -140,8 +140,11 @@ TEST_F(Config, AbsurdValuesAreNamed) {
   EXPECT_THAT(error(with("hidden_act", "mish")), HasSubstr("hidden_act \"mish\""));
   EXPECT_THAT(error(with("rms_norm_eps", -1)), HasSubstr("rms_norm_eps is -1"));
   EXPECT_THAT(error(with("hidden_size", "64")), HasSubstr("hidden_size"));
-  EXPECT_THAT(error(with("rope_scaling", {{"rope_type", "yarn"}})),
-              HasSubstr("rope scaling \"yarn\""));
+  EXPECT_THAT(error(with("rope_scaling", {{"rope_type", "dynamic"}})),
+              HasSubstr("rope scaling \"dynamic\""));
+  EXPECT_THAT(
+      error(with("rope_scaling", {{"rope_type", "yarn"}, {"beta_fast", 1}, {"beta_slow", 32}})),
+      HasSubstr("beta_fast (1) above beta_slow (32)"));
   EXPECT_THAT(error(with("rope_theta", 0)), HasSubstr("rope_theta is 0"));
   Json missing = llama();
   missing.erase("vocab_size");
