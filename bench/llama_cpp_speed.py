@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Decoding and prefill of `curvq generate` beside llama.cpp, in processor time, on the same codes and the same head.
 
-    .deps/client/bin/python bench/llama_cpp_speed.py CHECKPOINT [--engines packed-a8,...] [--threads 1] [--rounds 5] [--json FILE]
+    PYTHON bench/llama_cpp_speed.py CHECKPOINT [--engines packed-a8,...] [--threads 1] [--rounds 5] [--json FILE]
 
+PYTHON has llama-cpp-python (0.3.36), built natively; on AMX not by GCC 12, whose build stops with an illegal instruction.
 CHECKPOINT: INT4 in symmetric groups of 32 (`curvq quantize --scheme int4 --group-size 32`), which `curvq convert` makes a Q4_0
 GGUF of without rounding again; embeddings and head stay as they are stored. Rounds of all alternate, the best of each counts.
 curvq's time of a token is the difference of runs that write many and few tokens, that of a prompt the difference of
