@@ -82,7 +82,10 @@ class TensorOutput {
     metadata["quantization_config"] = to_json(describe_plan(layers, {})).dump();
     writer_.emplace(single ? file_->path() : directory_ + "/model.safetensors", plan.tensors,
                     metadata);
-    for (const TensorView* tensor : plan.copied) writer_->write(*tensor);
+    for (const TensorView* tensor : plan.copied) {
+      writer_->write(*tensor);
+      source.release(*tensor);
+    }
   }
 
   void write(const TensorData& tensor) {
@@ -177,7 +180,9 @@ QuantizeReport quantize_tensors(const std::string& file, const std::string& stat
   Progress progress("quantizing", static_cast<int64_t>(plan.size()));
   for (const PlannedLayer& layer : plan) {
     if (!layer.scheme) continue;
-    const std::vector<float> weight = source.at(layer.name + kWeight).to_f32();
+    const TensorView& stored = source.at(layer.name + kWeight);
+    const std::vector<float> weight = stored.to_f32();
+    source.release(stored);
     const std::vector<float> hessian =
         stats ? stats->read(layer.name, layer.cols) : std::vector<float>();
     LayerProblem problem;
