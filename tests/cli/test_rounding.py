@@ -1,10 +1,13 @@
 """quantize on layer problems: awkward Hessians, the Optimal Brain quantizers, several candidates."""
 
+import json
+import os
 import random
 import struct
+import subprocess
 import unittest
 
-from support import MODELS, CliTest, read_safetensors, write_safetensors
+from support import BINARY, MODELS, CliTest, read_safetensors, write_safetensors
 
 LAYERS = MODELS.parent / "layers"
 NAME = "stories.L4.o_proj"
@@ -105,6 +108,30 @@ class RoundingTest(CliTest):
             self.assertLess(layer["damped_error_before_sweeps"], layer["nearest_plane_bound"])
         self.fails(*self.arguments(stats, "--method", "obs", "--candidates", "2"), status=2, says="candidates")
         self.fails(*self.arguments(stats, "--candidates", "0"), status=2, says="candidates")
+
+    def test_memory_does_not_grow_with_the_file(self):
+        side = 1024
+        data = floats([random.Random(1).gauss(0, 1) for _ in range(side)]) * side
+
+        def peak(layers):
+            path = self.dir / f"{layers}.safetensors"
+            header = json.dumps({f"layer.{i}.weight": {"dtype": "F32", "shape": [side, side],
+                                                       "data_offsets": [i * len(data), (i + 1) * len(data)]}
+                                 for i in range(layers)}).encode()
+            with open(path, "wb") as out:  # piece by piece: a child's peak begins with its parent's memory
+                out.write(struct.pack("<Q", len(header)) + header)
+                for _ in range(layers):
+                    out.write(data)
+            process = subprocess.Popen(
+                [BINARY, "quantize", path, "--out", self.dir / f"{layers}-out", "--scheme", "nvfp4", "--method", "rtn",
+                 "--threads", "1"], stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = 0
+            self.assertEqual(status, 0)
+            return usage.ru_maxrss << 10
+
+        # Of 36 layers more, 144 MB, half would be much.
+        self.assertLess(peak(40), peak(4) + 72e6)
 
 
 if __name__ == "__main__":
