@@ -52,9 +52,7 @@ std::shared_ptr<torch::jit::Module> load_script_module(const std::string& path) 
   if (!std::filesystem::is_regular_file(path)) throw UsageError(path + ": no such file");
   try {
     return std::make_shared<torch::jit::Module>(torch::jit::load(path, torch::kCPU));
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
+  } catch (const std::exception& error) {  // std::bad_alloc, too: of a count that a file invents
     const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
     const std::string what = of_torch ? of_torch->what_without_backtrace() : error.what();
     throw FormatError(

@@ -2,18 +2,20 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <string>
 
 #include "curvq/core/error.h"
 
 namespace curvq {
 
-// The line of LibTorch's text that says what happened: the first, or behind a TorchScript
+// The line of LibTorch's text that says what happened: the first with text, or behind a TorchScript
 // traceback the last.
 inline std::string torch_error_line(const std::string& text) {
   constexpr char kCause[] = "\nRuntimeError: ";
   const size_t cause = text.rfind(kCause);
-  const size_t begin = cause == std::string::npos ? 0 : cause + sizeof(kCause) - 1;
+  const size_t start = cause == std::string::npos ? 0 : cause + sizeof(kCause) - 1;
+  const size_t begin = std::min(text.find_first_not_of('\n', start), text.size());
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
