@@ -30,7 +30,11 @@ torch::Tensor Linear::forward(const torch::Tensor& given) const {
     const torch::Tensor y = KnownProduct::apply(x, weight, product);
     return bias.defined() ? y + bias : y;
   }
-  if (is_dense()) return bias.defined() ? torch::linear(x, weight, bias) : torch::linear(x, weight);
+  if (is_dense()) {
+    if (!bias.defined()) return torch::linear(x, weight);
+    // torch::linear takes a bias by token for one of a row where there is one token.
+    return bias.dim() > 1 ? torch::linear(x, weight) + bias : torch::linear(x, weight, bias);
+  }
   const torch::Tensor input = x.contiguous();
   std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
   const int64_t in = shape.back(), rows = input.numel() / in;

@@ -120,6 +120,44 @@ TEST(Kfac, ADecoderWithBiasesAgreesWithGradientsOfItsParameters) {
   }
 }
 
+// The input of a layer with a bias ends in a one: a token alone makes the factor of each of its two
+// experts the square of its own last column and leaves the others' at zero, the entry of the bias
+// included. Several tokens make the mean of these.
+TEST(Kfac, ExpertsWithBiasesCountTheirOwnTokens) {
+  const std::string directory = std::string(CURVQ_TEST_DATA) + "/families/gpt_oss";
+  const torch::Tensor ids = torch::randint(0, 96, {6, 1}, make_generator(1), torch::kInt64);
+  const auto factors_of = [&](const torch::Tensor& some) {
+    auto layers =
+        decoder_factors(directory, {some, some}, torch::kFloat64, {.labels = KfacLabels::kData});
+    std::erase_if(layers, [](const LayerFactors& layer) {
+      return layer.name.find(".experts.") == std::string::npos;
+    });
+    return layers;
+  };
+  const auto all = factors_of(ids);
+  ASSERT_EQ(all.size(), 2u * 4 * 3);
+  std::vector<torch::Tensor> means(all.size());
+  for (int64_t token = 0; token < ids.size(0); ++token) {
+    const auto alone = factors_of(ids.narrow(0, token, 1));
+    ASSERT_EQ(alone.size(), all.size());
+    int used = 0;
+    for (size_t i = 0; i < alone.size(); ++i) {
+      const torch::Tensor& a = alone[i].factors.a;
+      const torch::Tensor column = a.select(1, a.size(1) - 1);
+      const double share = column[-1].item<double>();
+      used += share == 1;
+      if (share == 1) EXPECT_LT(relative_error(a, torch::outer(column, column)), 1e-12);
+      if (share != 1) EXPECT_EQ(a.abs().max().item<double>(), 0) << alone[i].name;
+      means[i] = token == 0 ? a : means[i] + a;
+    }
+    EXPECT_EQ(used, 2 * 2 * 3);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    const torch::Tensor mean = means[i] / static_cast<double>(ids.size(0));
+    EXPECT_LT((all[i].factors.a - mean).abs().max().item<double>(), 1e-13) << all[i].name;
+  }
+}
+
 // The mean over seeds is the exact factor within what the seeds' spread allows: z of 4 in one of
 // 16,000.
 void expect_unbiased(const std::function<std::vector<LayerFactors>(const KfacOptions&)>& factors) {
