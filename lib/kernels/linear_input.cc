@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kSegmentColumns = kSegmentLines * kLineColumns;
 constexpr int kHigh = 127 * 128 + 63;  // the largest integer of 15 bits that splits into two bytes
+constexpr float kMostIntegerInput = 0x1p110f;  // from here on ByteTile's shifts would be infinite
 
 // One segment: bytes, for 15 bits followed by those of the low parts; scale and sums of the bytes.
 struct RoundedSegments {
@@ -34,23 +35,25 @@ struct RoundedSegments {
 template <int kWidth, bool kSplit>
 [[gnu::always_inline]] inline void round_segments(const float* x, int64_t count,
                                                   const RoundedSegments& to) {
-  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23 rounds to an integer, ties to even
   constexpr float kLargest = kSplit ? kHigh : 127;
   for (int64_t s = 0; s < count; ++s, x += kWidth) {
     uint32_t largest = 0;  // as integers, NaN is larger than infinity
     for (int c = 0; c < kWidth; ++c)
       largest = std::max(largest, std::bit_cast<uint32_t>(x[c]) & 0x7fffffffu);
     const float amax = std::bit_cast<float>(largest);
-    const bool finite = largest < 0x7f800000u;
+    const bool finite = largest < std::bit_cast<uint32_t>(kMostIntegerInput);
     const bool usable = finite && amax >= kLargest * std::numeric_limits<float>::min();
-    const float inverse = usable ? kLargest / amax : 0.0f;
-    to.scales[s] = usable   ? amax / kLargest
+    // Up to a number of 22 bits.
+    const float scale =
+        std::bit_cast<float>((std::bit_cast<uint32_t>(amax / kLargest) + 3) & ~3u);
+    const float inverse = usable ? 1 / scale : 0.0f;
+    to.scales[s] = usable   ? scale
                    : finite ? 0.0f
                             : std::numeric_limits<float>::quiet_NaN();
     int32_t integers[kWidth];
     for (int c = 0; c < kWidth; ++c) {
       const int32_t rounded =
-          std::bit_cast<int32_t>(x[c] * inverse + kMagic) - std::bit_cast<int32_t>(kMagic);
+          std::bit_cast<int32_t>(x[c] * inverse + kFloatBaseValue) - kFloatBase;
       integers[c] = finite ? rounded : 0;
     }
     int32_t high_sum = 0, low_sum = 0;
@@ -164,8 +167,10 @@ class Packer {
       std::memcpy(words + w * tile.rows, bytes + 4 * w, 4);
     const int64_t at = tile.scales - parts_.scales.get() + (row - first);
     for (int64_t s = 0; s < parts_.segments; ++s) {
-      parts_.scales[at + s * tile.rows] = factor * scales[s];
-      parts_.sums[at + s * tile.rows] = -offset_ * sums[s];
+      const int64_t to = at + s * tile.rows;
+      parts_.scales[to] = factor * scales[s];
+      parts_.shifts[to] = -kFloatBaseValue * parts_.scales[to];
+      parts_.sums[to] = -offset_ * sums[s] + (parts_.symmetric ? kFloatBase : 0);
     }
   }
 
@@ -230,6 +235,7 @@ std::shared_ptr<const LinearInputParts> make_input(const PrepackedWeight& weight
     const int64_t rows = parts->kernel_rows(), scales = rows * parts->segments;
     parts->words = std::make_unique_for_overwrite<int32_t[]>(rows * parts->columns / 4);
     parts->scales = std::make_unique_for_overwrite<float[]>(scales);
+    parts->shifts = std::make_unique_for_overwrite<float[]>(scales);
     parts->sums = std::make_unique_for_overwrite<int32_t[]>(scales);
   } else if (parts->matrix != nullptr) {
     parts->tiles = PanelBytes(parts->row_tiles() * parts->column_tiles() * kMatrixTileValues *

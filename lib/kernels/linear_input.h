@@ -25,7 +25,7 @@ struct LinearInputParts {
   int64_t columns, segments;  // of a row, columns with those that fill up lines
   std::unique_ptr<float[]> floats;
   std::unique_ptr<int32_t[]> words, sums;
-  std::unique_ptr<float[]> scales;
+  std::unique_ptr<float[]> scales, shifts;
   PanelBytes tiles;  // bfloat16
 
   bool integer() const { return rounding == InputRounding::kA8 || rounding == InputRounding::kA15; }
@@ -41,7 +41,7 @@ struct LinearInputParts {
   ByteTile byte_tile(int64_t row, int64_t line, int64_t segment) const {
     const int64_t count = tile_size(row), at = row * segments + segment * count;
     return {words.get() + row * (columns / 4) + line * (kLineColumns / 4) * count,
-            scales.get() + at, sums.get() + at, count};
+            scales.get() + at, shifts.get() + at, sums.get() + at, count};
   }
   // The tile of a matrix unit with `row` and `line`; tiles of a part and of a row.
   uint16_t* matrix_tile(int64_t row, int64_t line) const {

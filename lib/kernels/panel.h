@@ -61,12 +61,20 @@ struct FloatTile {
   int64_t rows;
 };
 
-// The same as signed bytes: words of four columns [words, rows], scales [segments, rows], and sums
-// of the bytes [segments, rows], times minus the panels' offset (12 for E2M1 doubled, 8 for
-// symmetric INT4, 1 with zero points).
+// An integer i below 2^22 added to the bits of this float32, 1.5 * 2^23, is the float32 that is i
+// larger: sums of bytes begin here and need no conversion.
+inline constexpr int32_t kFloatBase = 0x4b400000;
+inline constexpr float kFloatBaseValue = 12582912.0f;
+
+// The same as signed bytes: words of four columns [words, rows]; and for each segment and row
+//   scales  of 22 bits, so that shifts are exact
+//   shifts  -kFloatBaseValue times the scale
+//   sums    of the bytes, times minus the panels' offset (12 for E2M1 doubled, 8 for symmetric
+//           INT4), from kFloatBase on; with zero points minus the sum
 struct ByteTile {
   const int32_t* x;
   const float* scales;
+  const float* shifts;
   const int32_t* sums;
   int64_t rows;
 };

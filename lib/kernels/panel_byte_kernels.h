@@ -107,9 +107,11 @@ struct PanelByteKernels : PanelKernels<V> {
 #pragma GCC unroll 12
         for (int v = 0; v < kSums; ++v) {
           whole[i][v] = offset;
-          if constexpr (kZeros)
-            whole[i][v] = V::mul_int(offset, V::load_int(zeros + v / kVectors * scale_stride +
-                                                         v % kVectors * V::kLanes));
+          if constexpr (kZeros) {
+            const I zero = V::load_int(zeros + v / kVectors * scale_stride +
+                                       v % kVectors * V::kLanes);
+            whole[i][v] = V::add_int(V::mul_int(offset, zero), V::set1_int(kFloatBase));
+          }
         }
       }
       for (int64_t first = 0; first < lines; first += kDotLines) {
@@ -146,10 +148,11 @@ struct PanelByteKernels : PanelKernels<V> {
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
         const F x_scale = V::set1(tile.scales[s * kRows + i]);
+        const F x_shift = V::set1(tile.shifts[s * kRows + i]);
 #pragma GCC unroll 4
         for (int v = 0; v < kSums; ++v) {
           const F scale = V::load(scales + v / kVectors * scale_stride + v % kVectors * V::kLanes);
-          sums[i][v] = V::fma(V::mul(V::to_float(whole[i][v]), x_scale), scale, sums[i][v]);
+          sums[i][v] = V::fma(V::scaled(whole[i][v], x_scale, x_shift), scale, sums[i][v]);
         }
       }
       if (++piece == panels.segments_per_group) {

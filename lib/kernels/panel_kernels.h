@@ -5,6 +5,7 @@
 //   load, store, set1, fma, mul, add, sub              of float32
 //   quotient(a, b, 1 / b)         a / b, where PrepackedWeight found that it is
 //   load_int, set1_int, add_int, mul_int, to_float     of int32
+//   scaled(v, scale, shift)       (v - kFloatBase) scale, rounded once; see ByteTile
 //   low_nibbles, high_nibbles, lookup(table, bytes), sub_bytes
 //   lookup_low, lookup_high(table, codes)              of the low and high nibbles of all bytes
 //   kLooksUpFloats, and then lookup_floats<shift>(table, dwords)   of 16 float32 those that four

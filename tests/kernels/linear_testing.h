@@ -110,10 +110,11 @@ struct RoundedInput {
           const int64_t end = std::min(b + 32, g + group);
           float amax = 0;
           for (int64_t c = b; c < end; ++c) amax = std::max(amax, std::fabs(x[i * k + c]));
-          const float scale = amax / static_cast<float>(largest);
+          int exponent;  // the scale goes up to a number of 22 bits
+          const float part = std::frexp(amax / static_cast<float>(largest), &exponent);
+          const float scale = std::ldexp(std::ceil(std::ldexp(part, 22)), exponent - 22);
           for (int64_t c = b; c < end; ++c) {
-            const float q =
-                amax == 0 ? 0 : std::nearbyint(x[i * k + c] * (static_cast<float>(largest) / amax));
+            const float q = amax == 0 ? 0 : std::nearbyint(x[i * k + c] * (1 / scale));
             value[i * k + c] = q * scale;
             step[i * k + c] = scale;
           }

@@ -64,9 +64,10 @@ bool has_input_rounding(const Scheme& scheme, InputRounding rounding);
 // m rows of inputs in the order in which kernels read them; copies x. For `weight` and every other
 // one of the same number of columns, element, groups and symmetry.
 //
-// kA8 and kA15 round x[i, c] to q s, one scale s = amax / 127 or amax / 16319 for the columns of a
-// block: a group of the weight, or 32 columns of a longer one (its last block may be shorter). A
-// row with a value that is not finite gives NaN in all outputs. kBF16 rounds to nearest, ties to
+// kA8 and kA15 round x[i, c] to q s, one scale s = amax / 127 or amax / 16319, rounded up to 22
+// bits, for the columns of a block: a group of the weight, or 32 columns of a longer one (its last
+// block may be shorter). A row with a value that is not finite, or from 2^110 on, gives NaN in all
+// outputs. kBF16 rounds to nearest, ties to
 // even; what is bfloat16 already stays. kNvfp4 rounds by the scales of
 // Scheme::nvfp4(), the tensor's from the largest finite row. Rows with a value that is not finite
 // stay as they are.

@@ -37,7 +37,9 @@ struct Avx2Vectors {
   static I load_int(const void* p) { return _mm256_loadu_si256(static_cast<const I*>(p)); }
   static void store_int(void* p, I v) { _mm256_storeu_si256(static_cast<I*>(p), v); }
   static I set1_int(int32_t v) { return _mm256_set1_epi32(v); }
+  static I add_int(I a, I b) { return _mm256_add_epi32(a, b); }
   static I mul_int(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  static F scaled(I v, F scale, F shift) { return fma(_mm256_castsi256_ps(v), scale, shift); }
   static F to_float(I v) { return _mm256_cvtepi32_ps(v); }
 
   static I load_table(const uint8_t* p) {

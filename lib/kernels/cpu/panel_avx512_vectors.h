@@ -37,7 +37,9 @@ struct Avx512Vectors {
   static I load_int(const void* p) { return _mm512_loadu_si512(p); }
   static void store_int(void* p, I v) { _mm512_storeu_si512(p, v); }
   static I set1_int(int32_t v) { return _mm512_set1_epi32(v); }
+  static I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
   static I mul_int(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static F scaled(I v, F scale, F shift) { return fma(_mm512_castsi512_ps(v), scale, shift); }
   static F to_float(I v) { return _mm512_maskz_cvtepi32_ps(0xffff, v); }
 
   static I load_table(const uint8_t* p) {

@@ -65,6 +65,12 @@ struct Scalar {
   static I set1_int(int32_t v) {
     return lanes<I>([&](int) { return static_cast<uint32_t>(v); });
   }
+  static I add_int(I a, I b) {
+    return lanes<I>([&](int i) { return a.lane[i] + b.lane[i]; });
+  }
+  static F scaled(I v, F scale, F) {
+    return mul(to_float(add_int(v, set1_int(-kFloatBase))), scale);
+  }
   static I mul_int(I a, I b) {
     return lanes<I>([&](int i) { return a.lane[i] * b.lane[i]; });
   }
