@@ -71,6 +71,11 @@ struct PanelKernels {
            line_of(panels, part.first_segment) * line_bytes;
   }
 
+  static const uint8_t* scale_codes_of(const PanelPart& part, int64_t p) {  // of a byte each
+    return part.panels->scales + (part.panel + p) * part.panels->scale_stride +
+           first_group(part) * kPanelRows;
+  }
+
   template <class Decode>
   CURVQ_INLINE static void scale_loop(const uint8_t* from, int64_t bytes, int64_t count, F factor,
                                       float* to, Decode&& decode) {
