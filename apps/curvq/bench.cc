@@ -50,6 +50,9 @@ int run(const Options& options, Output& output) {
     return options.flag("model-gpu") ? bench_gemm_gpu(options, output)
                                      : run_bench_gemm(options, output);
   }
+  for (const char* name : {"shapes", "formats", "report", "model-gpu"}) {
+    if (options.given(name)) throw UsageError(options.where(name) + " is for bench gemm");
+  }
   if (what == "formats") return bench_formats(options, output);
   if (what != "hvp" && what != "eigen" && what != "trace" && what != "factors")
     throw UsageError("bench knows hvp, eigen, trace, factors, gemm and formats, not '" + what +

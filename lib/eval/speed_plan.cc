@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <tuple>
 
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
@@ -157,25 +158,18 @@ std::vector<LayerSpeed> layers_of(const DecoderModel& model, const SpeedPlanOpti
 void time_layers(const std::vector<std::optional<Scheme>>& schemes, const SpeedPlanOptions& options,
                  SpeedPlan& plan) {
   const int64_t rows = std::min(options.prompt_tokens, kMostRows);
-  std::map<std::string, Rates> rates;
-  for (const LayerSpeed& layer : plan.layers) {
-    if (rates.count(layer.format) > 0) continue;
-    const LayerSpeed* largest = &layer;
-    size_t place = &layer - plan.layers.data();
-    for (size_t i = place; i < plan.layers.size(); ++i) {
-      const LayerSpeed& other = plan.layers[i];
-      if (other.format == layer.format && other.rows * other.cols > largest->rows * largest->cols)
-        largest = &other;
-    }
-    rates[layer.format] =
-        schemes[place]
-            ? measure_packed(*schemes[place], options.rounding, largest->rows, largest->cols, rows)
-        : layer.format == kBFloat16 ? measure_bf16(largest->rows, largest->cols)
-                                    : measure_dense(largest->rows, largest->cols, rows);
-  }
+  std::map<std::tuple<std::string, int64_t, int64_t>, Rates> rates;  // of a format and a shape
   constexpr double kNear = 0.8;
-  for (LayerSpeed& layer : plan.layers) {
-    const Rates& rate = rates[layer.format];
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    LayerSpeed& layer = plan.layers[i];
+    const auto [known, is_new] =
+        rates.try_emplace({layer.format, layer.rows, layer.cols}, Rates{});
+    Rates& rate = known->second;
+    if (is_new) {
+      rate = schemes[i] ? measure_packed(*schemes[i], options.rounding, layer.rows, layer.cols, rows)
+             : layer.format == kBFloat16 ? measure_bf16(layer.rows, layer.cols)
+                                         : measure_dense(layer.rows, layer.cols, rows);
+    }
     const bool head = layer.name == "lm_head";  // of the prompt only its last token
     const double tokens = head ? 1 : static_cast<double>(options.prompt_tokens);
     const double values =

@@ -41,6 +41,11 @@ class BenchGemm(CliTest):
         self.assertIn("Roofline, integer inputs", text)
         self.assertIn("exact mxfp4", text)
 
+    def test_its_options_are_for_gemm(self):
+        for what, option in (("hvp", ["--shapes", "1,4096,4096"]), ("formats", ["--formats", "nvfp4"]),
+                             ("trace", ["--report", "x.html"]), ("eigen", ["--model-gpu"])):
+            self.fails("bench", what, *option, status=2, says=[option[0], "bench gemm"])
+
     def test_wrong_shapes_and_formats(self):
         for arguments, message in (
                 (["--shapes", "1,48"], "--shapes '1,48' is not M,N,K"),
