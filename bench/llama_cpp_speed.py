@@ -6,7 +6,7 @@
 PYTHON has llama-cpp-python (0.3.36), built natively; on AMX not by GCC 12, whose build stops with an illegal instruction.
 CHECKPOINT: INT4 in symmetric groups of 32 (`curvq quantize --scheme int4 --group-size 32`), which `curvq convert` makes a Q4_0
 GGUF of without rounding again; embeddings and head stay as they are stored. Rounds of all alternate, the best of each counts.
-curvq's time of a token is the difference of runs that write many and few tokens, that of a prompt the difference of
+curvq's time of a token is the difference of the best runs that write many and few tokens, that of a prompt the difference of
 runs with a long and a short one, so that loading does not count; llama.cpp is timed around its calls.
 """
 
@@ -23,7 +23,7 @@ import llama_cpp
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 TEXT = (TOP / "tests/data/wikitext-sentences/calibration.txt").read_text()
-PROMPT_TOKENS, FEW, MANY = 512, 8, 72
+PROMPT_TOKENS, FEW, MANY = 512, 8, 136
 
 
 class LlamaCpp:
@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--json")
     args = parser.parse_args()
     engines = {name: Curvq(args.curvq, args.checkpoint, name, args.threads) for name in args.engines.split(",")}
-    best = {}
+    best, tokens = {}, {}
 
     def keep(name, what, seconds):
         row = best.setdefault(name, {})
@@ -91,11 +91,13 @@ def main():
             keep("llama.cpp", "prefill", peer.prefill(ids))
             keep("llama.cpp", "decode", peer.decode(ids))
             for name, engine in engines.items():
-                few, short = engine.seconds("The", FEW)
-                many, _ = engine.seconds("The", MANY)
-                long, tokens = engine.seconds(text, FEW)
-                keep(name, "decode", (many - few) / (MANY - FEW))
-                keep(name, "prefill", (long - few) * PROMPT_TOKENS / (tokens - short))
+                for what, prompt, count in (("few", "The", FEW), ("many", "The", MANY), ("long", text, FEW)):
+                    seconds, tokens[what] = engine.seconds(prompt, count)
+                    keep(name, what, seconds)
+    for name in engines:
+        runs = best[name]
+        runs["decode"] = (runs["many"] - runs["few"]) / (MANY - FEW)
+        runs["prefill"] = (runs["long"] - runs["few"]) * PROMPT_TOKENS / (tokens["long"] - tokens["few"])
     theirs = best["llama.cpp"]
     rows = [{"name": name, "decode_tokens_per_second": 1 / row["decode"], "prefill_tokens_per_second": PROMPT_TOKENS / row["prefill"],
              "decode_ratio": theirs["decode"] / row["decode"], "prefill_ratio": theirs["prefill"] / row["prefill"]}

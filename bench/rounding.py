@@ -49,7 +49,7 @@ def inputs_of(hessian):
     """As many inputs as there are features whose 2/N sum x x^T is this Hessian."""
     values, vectors = numpy.linalg.eigh(hessian.astype(numpy.float64))
     root = (vectors * numpy.sqrt(numpy.maximum(values, 0))).T
-    return (root * numpy.sqrt(len(values) / 2)).astype(numpy.float32)
+    return numpy.ascontiguousarray(root * numpy.sqrt(len(values) / 2), dtype=numpy.float32)  # save_file() asks for it
 
 
 def quantize(curvq, stats, out, options):

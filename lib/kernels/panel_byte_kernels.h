@@ -92,16 +92,15 @@ struct PanelByteKernels : PanelKernels<V> {
   struct StoredE4M3 {
     const uint8_t* at;
     int64_t stride;
-    F divisor, reciprocal;
+    typename Base::E4M3Scales decode;
     StoredE4M3(const PanelPart& part, int64_t p, float factor)
         : at(Base::scale_codes_of(part, p)),
           stride(part.panels->scale_stride),
-          divisor(V::set1(part.panels->divisor / factor)),
-          reciprocal(V::set1(factor / part.panels->divisor)) {}
+          decode(part.panels->divisor / factor) {}
     CURVQ_INLINE F scale(int v) const {
       const uint8_t* from = at + v / kVectors * stride + v % kVectors * V::kLanes;
       if (v % kVectors == 0) __builtin_prefetch(from + Base::kPrefetch / 8);
-      return V::quotient(V::e4m3_scale(from), divisor, reciprocal);
+      return decode(from);
     }
     CURVQ_INLINE void next() { at += kPanelRows; }
   };

@@ -8,11 +8,12 @@
 //   scaled(v, scale, shift)       (v - kFloatBase) scale, rounded once; see ByteTile
 //   low_nibbles, high_nibbles, lookup(table, bytes), sub_bytes
 //   lookup_low, lookup_high(table, codes)              of the low and high nibbles of all bytes
-//   kLooksUpFloats, and then lookup_floats<shift>(table, dwords)   of 16 float32 those that four
-//   bits of each dword say byte<b>(v), e4m3<b>(v)        byte b of each dword, as signed integer or
-//   as E4M3, in float32 e4m3_scale, e8m0_scale, f16_scale, bf16_scale      kLanes scales from
-//   memory Dot begin_dot(I sum, I unsigned, I signed), dot(Dot&, I unsigned, I signed), I
-//   end_dot(Dot, I sum)
+//   kLooksUpFloats, and then
+//   lookup_floats<shift>(table, dwords)    of 16 float32 those that four bits of each dword say
+//   byte<b>(v), e4m3<b>(v)        byte b of each dword, as signed integer or E4M3, in float32
+//   e4m3_as_f16, e8m0_scale, f16_scale, bf16_scale     kLanes scales from memory
+//   Dot begin_dot(I sum, I unsigned, I signed), dot(Dot&, I unsigned, I signed), I end_dot(Dot,
+//   I sum)
 //                                 sums of four products of bytes in each dword; exact from begin to
 //                                 end for 16 columns of bytes up to 24 (E2M1) or 32 up to 15
 //   peak_dot(I sum, I unsigned, I signed)   the same in as few instructions as go to 32 bits
@@ -76,6 +77,15 @@ struct PanelKernels {
            first_group(part) * kPanelRows;
   }
 
+  // E4M3 codes of positive scales, divided; a float16 with the same bits is 2^-8 times as large.
+  struct E4M3Scales {
+    F divisor, reciprocal;
+    explicit E4M3Scales(float d) : divisor(V::set1(d / 256)), reciprocal(V::set1(256 / d)) {}
+    CURVQ_INLINE F operator()(const uint8_t* codes) const {
+      return V::quotient(V::e4m3_as_f16(codes), divisor, reciprocal);
+    }
+  };
+
   template <class Decode>
   CURVQ_INLINE static void scale_loop(const uint8_t* from, int64_t bytes, int64_t count, F factor,
                                       float* to, Decode&& decode) {
@@ -93,10 +103,8 @@ struct PanelKernels {
     const F f = V::set1(factor);
     switch (panels.scale) {
       case PanelScale::kE4M3: {
-        const F divisor = V::set1(panels.divisor), reciprocal = V::set1(1 / panels.divisor);
-        return scale_loop(from + first, 1, count, f, to, [&](const uint8_t* s) {
-          return V::quotient(V::e4m3_scale(s), divisor, reciprocal);
-        });
+        const E4M3Scales scales(panels.divisor);
+        return scale_loop(from + first, 1, count, f, to, scales);
       }
       case PanelScale::kE8M0:
         return scale_loop(from + first, 1, count, f, to, V::e8m0_scale);

@@ -72,10 +72,8 @@ struct Avx2Vectors {
   static __m128i load_16_bytes(const uint8_t* p) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   }
-  // A float16 with the same bits is 2^-8 times as large.
-  static F e4m3_scale(const uint8_t* p) {
-    const __m128i half = _mm_slli_epi16(_mm_cvtepu8_epi16(load_8_bytes(p)), 7);
-    return mul(_mm256_cvtph_ps(half), set1(256));
+  static F e4m3_as_f16(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(load_8_bytes(p)), 7));
   }
   // The exponent's place in a float32; 2^-127 is subnormal.
   static F e8m0_scale(const uint8_t* p) {

@@ -78,10 +78,9 @@ struct Avx512Vectors {
   static __m256i load_32_bytes(const uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
-  // A float16 with the same bits is 2^-8 times as large.
-  static F e4m3_scale(const uint8_t* p) {
+  static F e4m3_as_f16(const uint8_t* p) {
     const __m256i half = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load_16_bytes(p)), 7);
-    return mul(_mm512_maskz_cvtph_ps(0xffff, half), set1(256));
+    return _mm512_maskz_cvtph_ps(0xffff, half);
   }
   // The exponent's place in a float32; 2^-127 is subnormal.
   static F e8m0_scale(const uint8_t* p) {

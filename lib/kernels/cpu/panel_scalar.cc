@@ -124,8 +124,8 @@ struct Scalar {
     });
   }
 
-  static F e4m3_scale(const uint8_t* p) {
-    return lanes<F>([&](int i) { return 256 * half_to_float(uint32_t{p[i]} << 7); });
+  static F e4m3_as_f16(const uint8_t* p) {
+    return lanes<F>([&](int i) { return half_to_float(uint32_t{p[i]} << 7); });
   }
   static F e8m0_scale(const uint8_t* p) {
     return lanes<F>([&](int i) {
