@@ -79,8 +79,8 @@ struct PanelByteKernels : PanelKernels<V> {
     unpack_bytes<PanelElement::kInt4>(part, to);
   }
 
-  // Where its scales come from: decoded before, or E4M3 codes as stored. A part's scales decoded at
-  // once would let the memory rest for a quarter of the time that a part of NVFP4 takes.
+  // Where its scales come from: decoded before, or bytes as stored. Decoding a part's scales at once
+  // would let the memory rest for a quarter of the time that a part of NVFP4 takes.
   struct Decoded {
     const float* at;
     int64_t stride;
@@ -89,14 +89,13 @@ struct PanelByteKernels : PanelKernels<V> {
     }
     CURVQ_INLINE void next() { at += kPanelRows; }
   };
-  struct StoredE4M3 {
+  template <class Decode>
+  struct Stored {
     const uint8_t* at;
     int64_t stride;
-    typename Base::E4M3Scales decode;
-    StoredE4M3(const PanelPart& part, int64_t p, float factor)
-        : at(Base::scale_codes_of(part, p)),
-          stride(part.panels->scale_stride),
-          decode(part.panels->divisor / factor) {}
+    Decode decode;
+    Stored(const PanelPart& part, int64_t p, Decode with)
+        : at(Base::scale_codes_of(part, p)), stride(part.panels->scale_stride), decode(with) {}
     CURVQ_INLINE F scale(int v) const {
       const uint8_t* from = at + v / kVectors * stride + v % kVectors * V::kLanes;
       if (v % kVectors == 0) __builtin_prefetch(from + Base::kPrefetch / 8);
@@ -226,7 +225,7 @@ struct PanelByteKernels : PanelKernels<V> {
     constexpr int64_t kStride = kBytePartLines * kPanelRows;
     int64_t p = 0;
     constexpr float kFactor = kElement == PanelElement::kE2M1 ? 0.5f : 1.0f;
-    const bool stored = kLines == 2 && part.panels->scale == PanelScale::kE4M3;
+    const PanelScale form = part.panels->scale;
     const auto multiply = [&]<int kPanels>() {
       const Packed<kElement> source{Base::codes_of(part, p), part.panels->code_stride,
                                     V::load_table(kUnsignedE2M1)};
@@ -236,8 +235,18 @@ struct PanelByteKernels : PanelKernels<V> {
                                                                        zeros, kStride, out, to);
         p += kPanels;
       };
-      if constexpr (kLines == 2 && kRows <= kFewByteRows) {
-        if (stored) return tile_of(StoredE4M3(part, p, kFactor), nullptr);
+      if constexpr (kElement == PanelElement::kE2M1 && kRows <= kFewByteRows) {
+        if (kLines == 2 && form == PanelScale::kE4M3) {
+          const typename Base::E4M3Scales decode(part.panels->divisor / kFactor);
+          return tile_of(Stored(part, p, decode), nullptr);
+        }
+        if (kLines == 4 && form == PanelScale::kE8M0) {
+          const F factor = V::set1(kFactor);
+          const auto decode = [factor](const uint8_t* s) {
+            return V::mul(V::e8m0_scale(s), factor);
+          };
+          return tile_of(Stored(part, p, decode), nullptr);
+        }
       }
       alignas(64) float scales[kPanels * kStride];
       alignas(64) int32_t zeros[kZeros ? kPanels * kStride : 1];
