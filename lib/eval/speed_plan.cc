@@ -162,11 +162,11 @@ void time_layers(const std::vector<std::optional<Scheme>>& schemes, const SpeedP
   constexpr double kNear = 0.8;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     LayerSpeed& layer = plan.layers[i];
-    const auto [known, is_new] =
-        rates.try_emplace({layer.format, layer.rows, layer.cols}, Rates{});
+    const auto [known, is_new] = rates.try_emplace({layer.format, layer.rows, layer.cols}, Rates{});
     Rates& rate = known->second;
     if (is_new) {
-      rate = schemes[i] ? measure_packed(*schemes[i], options.rounding, layer.rows, layer.cols, rows)
+      rate = schemes[i]
+                 ? measure_packed(*schemes[i], options.rounding, layer.rows, layer.cols, rows)
              : layer.format == kBFloat16 ? measure_bf16(layer.rows, layer.cols)
                                          : measure_dense(layer.rows, layer.cols, rows);
     }

@@ -44,16 +44,12 @@ template <int kWidth, bool kSplit>
     const bool finite = largest < std::bit_cast<uint32_t>(kMostIntegerInput);
     const bool usable = finite && amax >= kLargest * std::numeric_limits<float>::min();
     // Up to a number of 22 bits.
-    const float scale =
-        std::bit_cast<float>((std::bit_cast<uint32_t>(amax / kLargest) + 3) & ~3u);
+    const float scale = std::bit_cast<float>((std::bit_cast<uint32_t>(amax / kLargest) + 3) & ~3u);
     const float inverse = usable ? 1 / scale : 0.0f;
-    to.scales[s] = usable   ? scale
-                   : finite ? 0.0f
-                            : std::numeric_limits<float>::quiet_NaN();
+    to.scales[s] = usable ? scale : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     int32_t integers[kWidth];
     for (int c = 0; c < kWidth; ++c) {
-      const int32_t rounded =
-          std::bit_cast<int32_t>(x[c] * inverse + kFloatBaseValue) - kFloatBase;
+      const int32_t rounded = std::bit_cast<int32_t>(x[c] * inverse + kFloatBaseValue) - kFloatBase;
       integers[c] = finite ? rounded : 0;
     }
     int32_t high_sum = 0, low_sum = 0;

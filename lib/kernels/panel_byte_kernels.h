@@ -79,8 +79,8 @@ struct PanelByteKernels : PanelKernels<V> {
     unpack_bytes<PanelElement::kInt4>(part, to);
   }
 
-  // Where its scales come from: decoded before, or bytes as stored. Decoding a part's scales at once
-  // would let the memory rest for a quarter of the time that a part of NVFP4 takes.
+  // Where its scales come from: decoded before, or bytes as stored. Decoding a part's scales at
+  // once would let the memory rest for a quarter of the time that a part of NVFP4 takes.
   struct Decoded {
     const float* at;
     int64_t stride;
@@ -108,8 +108,7 @@ struct PanelByteKernels : PanelKernels<V> {
   template <PanelElement kElement, int kLines, bool kZeros, int kRows, int kSums, class Source,
             class Scales>
   static void byte_tile(const PanelPart& part, const ByteTile& tile, Source source, Scales scales,
-                        const int32_t* zeros, int64_t zero_stride, const PanelOut& out,
-                        float* to) {
+                        const int32_t* zeros, int64_t zero_stride, const PanelOut& out, float* to) {
     // Lines that a Dot may sum.
     constexpr int64_t kDotLines = kElement == PanelElement::kE2M1 ? 2 : 4;
     const Panels& panels = *part.panels;

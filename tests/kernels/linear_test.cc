@@ -227,6 +227,28 @@ TEST_P(LinearPathTest, NanAndInfinityPropagate) {
   }
 }
 
+// Powers of two move results exactly as long as they are numbers.
+TEST_P(LinearPathTest, IntegerInputsMayBeLarge) {
+  constexpr int64_t kColumns = 96;
+  for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32, false)}) {
+    const QuantizedMatrix weight = random_matrix(scheme, 18, kColumns, 44);
+    std::vector<float> x = random_values(2 * kColumns, 45);
+    const float largest = std::fabs(*std::max_element(
+        x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+    for (float& value : x) value /= largest;  // at most 1
+    for (const InputRounding rounding : {InputRounding::kA8, InputRounding::kA15}) {
+      const std::vector<float> small = run_linear(weight, x.data(), 2, rounding);
+      std::vector<float> large = x;
+      for (float& value : large) value *= 0x1p109f;
+      std::vector<float> out = run_linear(weight, large.data(), 2, rounding);
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], small[i] * 0x1p109f);
+      large[kColumns + 5] = 0x1p110f;
+      out = run_linear(weight, large.data(), 2, rounding);
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i >= 18);
+    }
+  }
+}
+
 TEST_P(LinearPathTest, Bfloat16InputsAreThoseValues) {
   const QuantizedMatrix weight = random_matrix(Scheme::nvfp4(), 33, 96, 30);
   std::vector<float> x = random_values(5 * 96, 31);

@@ -48,10 +48,17 @@ void mutate(std::string* data, std::mt19937* generator) {
   for (size_t i = 0, count = 1 + below(4); i < count && !data->empty(); ++i) {
     const size_t at = below(data->size());
     switch (below(4)) {
-      case 0: (*data)[at] ^= static_cast<char>(1 << below(8)); break;
-      case 1: (*data)[at] = static_cast<char>(below(256)); break;
-      case 2: data->erase(at, 1 + below(8)); break;
-      default: data->insert(at, data->substr(below(data->size()), 1 + below(16)));
+      case 0:
+        (*data)[at] ^= static_cast<char>(1 << below(8));
+        break;
+      case 1:
+        (*data)[at] = static_cast<char>(below(256));
+        break;
+      case 2:
+        data->erase(at, 1 + below(8));
+        break;
+      default:
+        data->insert(at, data->substr(below(data->size()), 1 + below(16)));
     }
   }
 }
@@ -95,9 +102,7 @@ TEST_P(ScriptMutationsTest, EndInAnAnswerOrAnError) {
 
 INSTANTIATE_TEST_SUITE_P(Nets, ScriptMutationsTest,
                          testing::Values("digits_mlp_script.pt", "digits_cnn_script.pt"),
-                         [](const auto& info) {
-                           return std::string(info.param).substr(7, 3);
-                         });
+                         [](const auto& info) { return std::string(info.param).substr(7, 3); });
 
 }  // namespace
 }  // namespace curvq

@@ -48,11 +48,11 @@ struct SpeedPlan {
   std::vector<MachineSpeed> machines;  // this one first
 };
 
-// Times, for each format and shape of a linear layer, its matrix with one row and with the prompt's,
-// and one block without its products; everything else follows by bytes and operations. Named
-// machines (H100, H200, B200, RTX 5090, a laptop) take the larger of bytes over their bandwidth and
-// operations over their rate, float32 layers as 16 bits: no program is faster. Takes some seconds.
-// Throws as DecoderModel's constructor.
+// Times, for each format and shape of a linear layer, its matrix with one row and with the
+// prompt's, and one block without its products; everything else follows by bytes and operations.
+// Named machines (H100, H200, B200, RTX 5090, a laptop) take the larger of bytes over their
+// bandwidth and operations over their rate, float32 layers as 16 bits: no program is faster. Takes
+// some seconds. Throws as DecoderModel's constructor.
 SpeedPlan plan_speed(const std::string& model, const SpeedPlanOptions& options);
 
 }  // namespace curvq
