@@ -1,7 +1,6 @@
 #include "curvq/kernels/linear.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "curvq/core/error.h"
@@ -12,6 +11,7 @@
 #include "kernels/matrix_unit.h"
 #include "kernels/panel.h"
 #include "kernels/prepacked_weight.h"
+#include "kernels/swiglu.h"
 
 namespace curvq {
 namespace {
@@ -243,13 +243,14 @@ void linear_swiglu(const PrepackedWeight& gate, const PrepackedWeight& up, const
     const OutputBlock outputs(block, x, gate.rows());
     for (int64_t i = 0; i < outputs.rows; ++i) {
       const int64_t at = i * block.panels * kPanelRows;
-      float* to = out + (outputs.row + i) * ldout + outputs.column;
-      for (int64_t j = 0; j < outputs.columns; ++j) {
-        float g = scratch.sums[0][at + j], u = scratch.sums[1][at + j];
-        if (gate_bias != nullptr) g += gate_bias[outputs.column + j];
-        if (up_bias != nullptr) u += up_bias[outputs.column + j];
-        to[j] = g / (1 + std::exp(-g)) * u;
+      float *g = scratch.sums[0] + at, *u = scratch.sums[1] + at;
+      if (gate_bias != nullptr) {
+        for (int64_t j = 0; j < outputs.columns; ++j) g[j] += gate_bias[outputs.column + j];
       }
+      if (up_bias != nullptr) {
+        for (int64_t j = 0; j < outputs.columns; ++j) u[j] += up_bias[outputs.column + j];
+      }
+      internal::swiglu(g, u, outputs.columns, out + (outputs.row + i) * ldout + outputs.column);
     }
   });
 }
