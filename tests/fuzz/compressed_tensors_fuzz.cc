@@ -1,11 +1,12 @@
 // Input: numbers that choose a scheme and, for each tensor that a quantized layer may have, whether
 // it is there, its dtype, shape and data.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include "curvq/io/compressed_tensors.h"
 #include "fuzzing.h"
+#include "random_tensors.h"
 
 using namespace curvq;
+using fuzzing::choose_tensor;
+using fuzzing::write_file_of;
 
 namespace {
 
@@ -24,29 +25,6 @@ Scheme choose_scheme(FuzzedDataProvider* input) {
     default:
       return Scheme::fp8(group_size);
   }
-}
-
-TensorData choose_tensor(const std::string& name, const TensorInfo* fitting,
-                         FuzzedDataProvider* input) {
-  TensorData tensor;
-  tensor.name = name;
-  if (fitting != nullptr && input->ConsumeIntegralInRange(0, 7) > 0) {
-    static_cast<TensorInfo&>(tensor) = *fitting;
-  } else {
-    tensor.dtype =
-        input->PickValueInArray({DType::kU8, DType::kI8, DType::kI32, DType::kI64, DType::kF32,
-                                 DType::kBF16, DType::kF8E4M3, DType::kBool});
-    for (int i = input->ConsumeIntegralInRange(0, 3); i > 0; --i) {
-      tensor.shape.push_back(input->ConsumeIntegralInRange(0, 20));
-    }
-  }
-  const auto bytes = static_cast<size_t>(tensor.num_bytes());
-  const std::vector<uint8_t> data = input->ConsumeBytes<uint8_t>(std::min<size_t>(bytes, 64));
-  tensor.data.resize(bytes);
-  for (size_t i = 0; i < bytes && !data.empty(); ++i) {
-    tensor.data[i] = static_cast<std::byte>(data[i % data.size()]);
-  }
-  return tensor;
 }
 
 std::vector<TensorData> choose_tensors(const Scheme& scheme, FuzzedDataProvider* input) {
@@ -72,14 +50,6 @@ std::vector<TensorData> choose_tensors(const Scheme& scheme, FuzzedDataProvider*
     }
   }
   return tensors;
-}
-
-void write_file_of(const std::vector<TensorData>& tensors, const std::string& path) {
-  SafetensorsWriter writer(path, {tensors.begin(), tensors.end()});
-  for (const TensorData& t : tensors) {
-    writer.write(t.name, t.data.data(), static_cast<int64_t>(t.data.size()));
-  }
-  writer.finish();
 }
 
 }  // namespace
