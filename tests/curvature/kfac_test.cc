@@ -146,8 +146,11 @@ TEST(Kfac, ExpertsWithBiasesCountTheirOwnTokens) {
       const torch::Tensor column = a.select(1, a.size(1) - 1);
       const double share = column[-1].item<double>();
       used += share == 1;
-      if (share == 1) EXPECT_LT(relative_error(a, torch::outer(column, column)), 1e-12);
-      if (share != 1) EXPECT_EQ(a.abs().max().item<double>(), 0) << alone[i].name;
+      if (share == 1) {
+        EXPECT_LT(relative_error(a, torch::outer(column, column)), 1e-12) << alone[i].name;
+      } else {
+        EXPECT_EQ(a.abs().max().item<double>(), 0) << alone[i].name;
+      }
       means[i] = token == 0 ? a : means[i] + a;
     }
     EXPECT_EQ(used, 2 * 2 * 3);
