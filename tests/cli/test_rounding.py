@@ -83,9 +83,12 @@ class RoundingTest(CliTest):
         stats = self.stats(inputs=self.inputs(400))
         errors = {}
         for method in ("gptq", "obs"):
+            bounds = {}
             for inverse in ("cholesky", "sherman-morrison"):
-                errors[method, inverse] = self.layer(stats, "--method", method, "--inverse", inverse)["relative_error"]
+                layer = self.layer(stats, "--method", method, "--inverse", inverse)
+                errors[method, inverse], bounds[inverse] = layer["relative_error"], layer["nearest_plane_bound"]
             self.assertAlmostEqual(errors[method, "cholesky"] / errors[method, "sherman-morrison"], 1, delta=1e-3)
+            self.assertAlmostEqual(bounds["cholesky"] / bounds["sherman-morrison"], 1, delta=1e-3)
         rtn = self.layer(stats, "--method", "rtn")["relative_error"]
         self.assertLess(errors["obs", "cholesky"], 0.7 * rtn)
         obd = self.layer(stats, "--method", "obd")

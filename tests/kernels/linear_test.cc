@@ -233,9 +233,8 @@ TEST_P(LinearPathTest, IntegerInputsMayBeLarge) {
   for (const Scheme& scheme : {Scheme::nvfp4(), Scheme::mxfp4(), Scheme::int4(32, false)}) {
     const QuantizedMatrix weight = random_matrix(scheme, 18, kColumns, 44);
     std::vector<float> x = random_values(2 * kColumns, 45);
-    const float largest = std::fabs(*std::max_element(
-        x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
-    for (float& value : x) value /= largest;  // at most 1
+    const float largest = max_abs(x.data(), 2 * kColumns);
+    for (float& value : x) value /= largest;
     for (const InputRounding rounding : {InputRounding::kA8, InputRounding::kA15}) {
       const std::vector<float> small = run_linear(weight, x.data(), 2, rounding);
       std::vector<float> large = x;
