@@ -87,14 +87,15 @@ Rates measure_bf16(int64_t n, int64_t k) {
   return {2 * values / seconds, 2 * values / seconds};
 }
 
+// Decoding reads `model_bytes` before it reads a matrix again: caches help here as they help there.
 Rates measure_packed(const Scheme& scheme, InputRounding rounding, int64_t n, int64_t k,
-                     int64_t rows) {
+                     int64_t rows, int64_t model_bytes) {
   GemmBenchOptions options;
   options.shapes = {{1, n, k}, {rows, n, k}};
   options.schemes = {scheme};
   options.roundings = {has_input_rounding(scheme, rounding) ? rounding : InputRounding::kNone};
   options.rounds = kRounds;
-  options.rotated_bytes = 64 << 20;
+  options.rotated_bytes = std::min(model_bytes, bytes_beyond_caches());
   const GemmBench bench = bench_gemm(options);
   return {bench.rows[0].weight_gbps() * 1e9, bench.rows[1].gflops() * 1e9};
 }
@@ -158,6 +159,8 @@ std::vector<LayerSpeed> layers_of(const DecoderModel& model, const SpeedPlanOpti
 void time_layers(const std::vector<std::optional<Scheme>>& schemes, const SpeedPlanOptions& options,
                  SpeedPlan& plan) {
   const int64_t rows = std::min(options.prompt_tokens, kMostRows);
+  int64_t model_bytes = 0;
+  for (const LayerSpeed& layer : plan.layers) model_bytes += layer.bytes;
   std::map<std::tuple<std::string, int64_t, int64_t>, Rates> rates;  // of a format and a shape
   constexpr double kNear = 0.8;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
@@ -165,8 +168,8 @@ void time_layers(const std::vector<std::optional<Scheme>>& schemes, const SpeedP
     const auto [known, is_new] = rates.try_emplace({layer.format, layer.rows, layer.cols}, Rates{});
     Rates& rate = known->second;
     if (is_new) {
-      rate = schemes[i]
-                 ? measure_packed(*schemes[i], options.rounding, layer.rows, layer.cols, rows)
+      rate = schemes[i] ? measure_packed(*schemes[i], options.rounding, layer.rows, layer.cols,
+                                         rows, model_bytes)
              : layer.format == kBFloat16 ? measure_bf16(layer.rows, layer.cols)
                                          : measure_dense(layer.rows, layer.cols, rows);
     }
