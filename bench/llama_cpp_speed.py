@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decoding and prefill of `curvq generate` beside llama.cpp, in processor time, on the same codes and the same head.
+"""Decoding and prefill of `curvq generate` beside llama.cpp and what `curvq plan --speed` predicts, in processor time.
 
     PYTHON bench/llama_cpp_speed.py CHECKPOINT [--engines packed-a8,...] [--threads 1] [--rounds 5] [--json FILE]
 
@@ -7,13 +7,15 @@ PYTHON has llama-cpp-python (0.3.36), built natively; on AMX not by GCC 12, whos
 CHECKPOINT: INT4 in symmetric groups of 32 (`curvq quantize --scheme int4 --group-size 32`), which `curvq convert` makes a Q4_0
 GGUF of without rounding again; embeddings and head stay as they are stored. Rounds of all alternate, the best of each counts.
 curvq's time of a token is the difference of the best runs that write many and few tokens, that of a prompt the difference of
-runs with a long and a short one, so that loading does not count; llama.cpp is timed around its calls.
+runs with a long and a short one, so that loading does not count; llama.cpp is timed around its calls. Both programs have the
+same codes and the same head. Each round predicts anew, from limits it measures, and the median of the rounds' ratios counts.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -53,6 +55,9 @@ class LlamaCpp:
 class Curvq:
     def __init__(self, binary, checkpoint, engine, threads):
         self.words = [binary, "generate", checkpoint, "--engine", engine, "--threads", str(threads), "--ignore-eos", "--json"]
+        inputs = engine.removeprefix("packed").removeprefix("-") or "float32"
+        self.plan = [binary, "plan", checkpoint, "--speed", "--inputs", inputs, "--threads", str(threads), "--json",
+                     "--prompt-tokens", str(PROMPT_TOKENS), "--context-tokens", str((FEW + MANY) // 2)]
 
     def seconds(self, prompt, tokens):
         """Processor seconds of a run, and the tokens of its prompt."""
@@ -65,6 +70,11 @@ class Curvq:
             out.seek(0)
             return usage.ru_utime + usage.ru_stime, len(json.load(out)["results"]["prompt_ids"])
 
+    def predicted(self):
+        """Tokens a second of decoding and of the prompt, on this machine."""
+        plan = json.loads(subprocess.run(self.plan, stdout=subprocess.PIPE, check=True).stdout)["results"]["machines"][0]
+        return plan["decode_tokens_per_second"], plan["prefill_tokens_per_second"]
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -76,11 +86,18 @@ def main():
     parser.add_argument("--json")
     args = parser.parse_args()
     engines = {name: Curvq(args.curvq, args.checkpoint, name, args.threads) for name in args.engines.split(",")}
-    best, tokens = {}, {}
+    taken, tokens = {}, {}
 
     def keep(name, what, seconds):
-        row = best.setdefault(name, {})
-        row[what] = min(row.get(what, float("inf")), seconds)
+        taken.setdefault(name, {}).setdefault(what, []).append(seconds)
+
+    def chosen(choose, name):
+        """Seconds of a token in decoding and in a prompt."""
+        runs = {what: choose(seconds) for what, seconds in taken[name].items()}
+        if "many" not in runs:
+            return {"decode": runs["decode"], "prefill": runs["prefill"] / PROMPT_TOKENS}
+        return {"decode": (runs["many"] - runs["few"]) / (MANY - FEW),
+                "prefill": (runs["long"] - runs["few"]) / (tokens["long"] - tokens["few"])}
 
     with tempfile.TemporaryDirectory() as directory:
         gguf = pathlib.Path(directory) / "q4_0.gguf"
@@ -94,18 +111,24 @@ def main():
                 for what, prompt, count in (("few", "The", FEW), ("many", "The", MANY), ("long", text, FEW)):
                     seconds, tokens[what] = engine.seconds(prompt, count)
                     keep(name, what, seconds)
-    for name in engines:
-        runs = best[name]
-        runs["decode"] = (runs["many"] - runs["few"]) / (MANY - FEW)
-        runs["prefill"] = (runs["long"] - runs["few"]) * PROMPT_TOKENS / (tokens["long"] - tokens["few"])
-    theirs = best["llama.cpp"]
-    rows = [{"name": name, "decode_tokens_per_second": 1 / row["decode"], "prefill_tokens_per_second": PROMPT_TOKENS / row["prefill"],
-             "decode_ratio": theirs["decode"] / row["decode"], "prefill_ratio": theirs["prefill"] / row["prefill"]}
-            for name, row in best.items()]
-    print(f"{'':12} {'decode, tokens/s':>18} {'over llama.cpp':>15} {'prefill of 512':>15} {'over llama.cpp':>15}")
+                for what, rate in zip(("predicted decode", "predicted prefill"), engine.predicted()):
+                    keep(name, what, 1 / rate)
+    theirs, rows = chosen(min, "llama.cpp"), []
+    for name in taken:
+        row, best = {"name": name}, chosen(min, name)
+        for what in ("decode", "prefill"):
+            row |= {f"{what}_tokens_per_second": 1 / best[what], f"{what}_ratio": theirs[what] / best[what]}
+            if name in engines:
+                predicted = taken[name][f"predicted {what}"]
+                ratios = [predicted[i] / chosen(lambda seconds: seconds[i], name)[what] for i in range(args.rounds)]
+                row |= {f"{what}_over_predicted": statistics.median(ratios), f"{what}_over_predicted_by_round": ratios}
+        rows.append(row)
+    heads = ("decode, tokens/s", "over llama.cpp", "over predicted", "prefill of 512", "over llama.cpp", "over predicted")
+    print(f"{'':12}" + "".join(f"{head:>17}" for head in heads))
     for row in rows:
-        print(f"{row['name']:12} {row['decode_tokens_per_second']:18.1f} {row['decode_ratio']:15.2f} "
-              f"{row['prefill_tokens_per_second']:15.1f} {row['prefill_ratio']:15.2f}")
+        print(f"{row['name']:12}" + "".join(
+            f"{row[f'{what}_tokens_per_second']:17.1f}{row[f'{what}_ratio']:17.2f}{row.get(f'{what}_over_predicted', 1):17.2f}"
+            for what in ("decode", "prefill")))
     if args.json:
         document = {"checkpoint": args.checkpoint, "threads": args.threads, "rounds": args.rounds,
                     "llama_cpp_python": llama_cpp.__version__, "rows": rows}
