@@ -1,6 +1,6 @@
 """Quantizes a model with llm-compressor's GPTQ, from loading to the written checkpoint.
 
-    quantize_llm_compressor.py MODEL OUT --scheme nvfp4|mxfp4|int4-g64
+    quantize_llm_compressor.py MODEL OUT --scheme nvfp4|mxfp4|int4-g64|int4-g32
         --capture sequential|float|mse
         --calibration FILE.safetensors:NAME --num-samples N --max-length L
 
@@ -30,8 +30,9 @@ SCHEMES = {
     "nvfp4": dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, **E4M3),
     "mxfp4": dict(num_bits=4, type="float", strategy="group", group_size=32, **E8M0),
     "int4-g64": dict(num_bits=4, type="int", strategy="group", group_size=64),
+    "int4-g32": dict(num_bits=4, type="int", strategy="group", group_size=32),
 }
-SEARCHING_OBSERVERS = {"nvfp4": "nvfp4_expanded_mse", "int4-g64": "memoryless_mse"}
+SEARCHING_OBSERVERS = {"nvfp4": "nvfp4_expanded_mse", "int4-g64": "memoryless_mse", "int4-g32": "memoryless_mse"}
 
 
 def calibration_data(source: str, num_samples: int, max_length: int) -> Dataset:

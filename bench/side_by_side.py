@@ -1,16 +1,18 @@
 """Quantizes one model with llm-compressor and with curvq on the same token ids, and compares them.
 
-    side_by_side.py MODEL --data FILE.safetensors [--curvq BINARY] [--only peer|curvq]
-        [--formats nvfp4,mxfp4,int4-g64] [--peer-captures sequential,float,mse]
-        [--curvq-captures sequential,float,best] [--threads N] [--repeats N] [--work DIR]
-        [--out FILE.json]
+    side_by_side.py MODEL [--data FILE.safetensors] [--calibration FILE.safetensors:NAME] [--evaluation FILE.safetensors:NAME]
+        [--windows CALIBRATION,EVALUATION] [--length N] [--formats nvfp4,mxfp4,int4-g64,int4-g32]
+        [--peer-captures sequential,float,mse] [--curvq-captures sequential,float,best] [--only peer|curvq]
+        [--curvq BINARY] [--threads N] [--repeats N] [--seeds N] [--work DIR] [--out FILE.json]
 
-FILE holds token ids `calib` and `eval`, [windows, length]: the first 32 windows calibrate, the
-first 16 evaluate. Each run, from start to written checkpoint, is a child process of its own, and
-the two programs take turns; its processor time is user + system, its memory the largest resident
-set. Then transformers loads the checkpoints (tests/client/client_check.py) and computes
-perplexity, KL(original || quantized) and top-1 agreement in float32. Medians over the repeats.
-The capture `best` is curvq's --preset best. Results are written after every row.
+Token ids are [windows, length]: by default `calib` and `eval` of --data, of which the first 32 windows calibrate and the first 16
+evaluate. Each run, from start to written checkpoint, is a child process of its own, and the two programs take turns; its processor
+time is user + system, its memory the largest resident set. Then transformers loads the checkpoints (tests/client/client_check.py)
+and computes perplexity, KL(original || quantized) and top-1 agreement in float32. Times are medians over the repeats.
+
+The capture `best` is curvq's --preset best, which draws labels: the mean over --seeds draws. `mse` is llm-compressor with searched
+scales, where it has that. The last two columns are the KL over that of llm-compressor's better plain GPTQ and over its best. Results
+are written after every format; with --only, rows of the other program stay as the file has them.
 
     scripts/setup-client                                         # the client, in .deps/client
     scripts/setup-client .deps/peer bench/peer-requirements.txt  # llm-compressor, in .deps/peer
@@ -29,12 +31,14 @@ import sys
 import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
-NUM_CALIBRATION, NUM_EVALUATION, LENGTH = 32, 16, 512
 CURVQ_SCHEMES = {
     "nvfp4": ["--scheme", "nvfp4"],
     "mxfp4": ["--scheme", "mxfp4"],
     "int4-g64": ["--scheme", "int4", "--group-size", "64"],
+    "int4-g32": ["--scheme", "int4", "--group-size", "32"],
 }
+NOT_SEARCHED = ("mxfp4",)  # llm-compressor searches no scales of these
+EVALUATED = ("perplexity", "nll", "kl_mean", "top1_agreement")
 COLUMNS = {
     "format": "{}",
     "program": "{}",
@@ -45,6 +49,8 @@ COLUMNS = {
     "cpu_seconds": "{:.1f}",
     "wall_seconds": "{:.1f}",
     "peak_rss_mib": "{:.0f}",
+    "kl_over_plain": "{:.3f}",
+    "kl_over_best": "{:.3f}",
 }
 
 
@@ -87,25 +93,32 @@ class Case:
         self.checkpoint = options.work / name
         self.log = options.work / f"{name}.log"
         self.runs = []
+        self.evaluations = []
 
     def command(self) -> list:
-        samples = ["--calibration", f"{self.options.data}:calib", "--num-samples", NUM_CALIBRATION]
+        options = self.options
+        samples = ["--calibration", options.calibration, "--num-samples", options.windows[0]]
         best = self.capture == "best"
-        samples += ["--max-length", LENGTH, "--capture", "sequential" if best else self.capture]
+        samples += ["--max-length", options.length, "--capture", "sequential" if best else self.capture]
         if self.program == "llm-compressor":
             script = TOP / "bench/quantize_llm_compressor.py"
-            start = [self.options.peer_python, script, self.options.model, self.checkpoint]
+            start = [options.peer_python, script, options.model, self.checkpoint]
             return [*start, "--scheme", self.scheme, *samples]
-        start = [self.options.curvq, "quantize", self.options.model, "--out", self.checkpoint]
+        start = [options.curvq, "quantize", options.model, "--out", self.checkpoint]
         rounding = [*CURVQ_SCHEMES[self.scheme], "--method", "gptq", "--on-indivisible", "keep"]
-        rounding += ["--preset", "best"] if best else []
-        return [*start, *rounding, *samples, "--threads", self.options.threads]
+        rounding += ["--preset", "best", "--seed", len(self.runs)] if best else []
+        return [*start, *rounding, *samples, "--threads", options.threads]
+
+    def needs_run(self) -> bool:
+        return len(self.runs) < (self.options.seeds if self.capture == "best" else self.options.repeats)
 
     def run(self) -> None:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         self.runs.append(run_measured(self.command(), self.log, self.options.threads))
-        seconds = self.runs[-1]["cpu_seconds"]
-        print(f"{self.checkpoint.name}: {seconds:.1f} CPU s", file=sys.stderr, flush=True)
+        if self.capture == "best" or len(self.runs) == 1:
+            self.evaluations.append(self.evaluate())
+        last = f"{self.runs[-1]['cpu_seconds']:.1f} CPU s, KL {self.evaluations[-1]['kl_mean']:.4f}"
+        print(f"{self.checkpoint.name}: {last}", file=sys.stderr, flush=True)
 
     def result(self) -> dict:
         row = {"format": self.scheme, "program": self.program, "capture": self.capture}
@@ -115,18 +128,30 @@ class Case:
             row |= json_of_last_line(self.runs[-1])
         files = self.checkpoint.glob("*.safetensors")
         row["checkpoint_bytes"] = sum(file.stat().st_size for file in files)
-        return row | self.evaluate()
+        row |= self.evaluations[0]
+        row |= {key: statistics.mean(result[key] for result in self.evaluations) for key in EVALUATED}
+        return row | {"kl_of_seeds": [result["kl_mean"] for result in self.evaluations]}
 
     def evaluate(self) -> dict:
-        client = [self.options.client_python, TOP / "tests/client/client_check.py", self.checkpoint]
-        samples = ["--ids", f"{self.options.data}:eval", "--num-samples", NUM_EVALUATION]
-        samples += ["--max-length", LENGTH, "--reference", self.options.model]
+        options = self.options
+        client = [options.client_python, TOP / "tests/client/client_check.py", self.checkpoint]
+        samples = ["--ids", options.evaluation, "--num-samples", options.windows[1]]
+        samples += ["--max-length", options.length, "--reference", options.model]
         log = self.log.with_suffix(".client.log")
-        return json_of_last_line(run_measured([*client, *samples], log, self.options.threads))
+        return json_of_last_line(run_measured([*client, *samples], log, options.threads))
 
 
-def measure(options):
-    """Yields a row for each program, capture and format."""
+def add_ratios(rows: list) -> None:
+    """The KL of each row over that of llm-compressor's better plain GPTQ, and over its best, in the same format."""
+    for row in rows:
+        peers = [peer for peer in rows if peer["format"] == row["format"] and peer["program"] == "llm-compressor"]
+        plain = [peer["kl_mean"] for peer in peers if peer["capture"] != "mse"]
+        row["kl_over_plain"] = row["kl_mean"] / min(plain) if plain else float("nan")
+        row["kl_over_best"] = row["kl_mean"] / min(peer["kl_mean"] for peer in peers) if peers else float("nan")
+
+
+def measure(options, rows: list):
+    """Adds a row for each program, capture and format, and yields after each format."""
     programs = {"llm-compressor": options.peer_captures, "curvq": options.curvq_captures}
     if options.only:
         programs.pop("curvq" if options.only == "peer" else "llm-compressor")
@@ -135,15 +160,20 @@ def measure(options):
             Case(options, scheme, program, capture)
             for program, captures in programs.items()
             for capture in captures
+            if capture != "mse" or scheme not in NOT_SEARCHED
         ]
-        for _ in range(options.repeats):
+        while any(case.needs_run() for case in cases):
             for case in cases:
-                case.run()
-        for case in cases:
-            row = case.result()
+                if case.needs_run():
+                    case.run()
+        new = [case.result() for case in cases]
+        names = {(row["format"], row["program"], row["capture"]) for row in new}
+        rows[:] = [row for row in rows if (row["format"], row["program"], row["capture"]) not in names] + new
+        add_ratios(rows)
+        for row in new:
             cells = [style.format(row[key]) for key, style in COLUMNS.items()]
             print("| " + " | ".join(cells) + " |", flush=True)
-            yield row
+        yield
 
 
 def machine() -> dict:
@@ -160,7 +190,11 @@ def parse_options():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model")
-    parser.add_argument("--data", required=True)
+    parser.add_argument("--data")
+    parser.add_argument("--calibration")
+    parser.add_argument("--evaluation")
+    parser.add_argument("--windows", type=lambda text: [int(word) for word in text.split(",")], default=[32, 16])
+    parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--curvq", default=TOP / "build/release/bin/curvq")
     parser.add_argument("--only", choices=("peer", "curvq"))
     parser.add_argument("--formats", type=names, default=list(CURVQ_SCHEMES))
@@ -168,11 +202,15 @@ def parse_options():
     parser.add_argument("--curvq-captures", type=names, default=["sequential", "float"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=pathlib.Path, default=TOP / "build/side-by-side")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--client-python", default=TOP / ".deps/client/bin/python")
     parser.add_argument("--peer-python", default=TOP / ".deps/peer/bin/python")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.calibration = options.calibration or f"{options.data}:calib"
+    options.evaluation = options.evaluation or f"{options.data}:eval"
+    return options
 
 
 def main() -> None:
@@ -183,20 +221,23 @@ def main() -> None:
     head = ["git", "-C", TOP, "rev-parse", "HEAD"]
     result = {
         "model": pathlib.Path(options.model).name,
-        "data": pathlib.Path(options.data).name,
+        "data": [pathlib.Path(ids).name for ids in (options.calibration, options.evaluation)],
         "date": datetime.date.today().isoformat(),
         "commit": subprocess.run(head, capture_output=True, text=True).stdout.strip(),
         "machine": machine(),
         "threads": options.threads,
         "repeats": options.repeats,
-        "calibration": [NUM_CALIBRATION, LENGTH],
-        "evaluation": [NUM_EVALUATION, LENGTH],
+        "seeds": options.seeds,
+        "calibration": [options.windows[0], options.length],
+        "evaluation": [options.windows[1], options.length],
         "rows": [],
     }
     out = options.out or TOP / f"bench/results/side-by-side-{result['model']}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    for row in measure(options):
-        result["rows"].append(row)
+    if options.only and out.exists():
+        other = "curvq" if options.only == "peer" else "llm-compressor"
+        result["rows"] = [row for row in json.loads(out.read_text())["rows"] if row["program"] == other]
+    for _ in measure(options, result["rows"]):
         out.write_text(json.dumps(result, indent=1) + "\n")
 
 
