@@ -1,10 +1,11 @@
 """Every way of choosing codes and scales on one set of layer problems, the peers' errors beside them.
 
-    python3 bench/rounding.py [--curvq build/release/bin/curvq] [--scheme nvfp4 ...] [--json F]
+    python3 bench/rounding.py [--curvq build/release/bin/curvq] [--scheme nvfp4 ...] [--layers FOLDER] [--json F]
 
 For each scheme a table: E = tr((W-Q) H (W-Q)^T) / tr(W H W^T) over that of llm-compressor's plain GPTQ with
 activation order (tests/data/layers/peer-errors.json), by layer and as geometric mean; CPU seconds of all layers;
-and, for what GPTQ leaves, the bound of its nearest planes. Needs numpy and safetensors.
+and, for what GPTQ leaves, the bound of its nearest planes. FOLDER may hold further layers as layers-*.safetensors (NAME.W, NAME.H or
+its lower triangle NAME.H_tril) with peer-errors-*.json. Needs numpy, safetensors and, for bfloat16 weights, ml_dtypes.
 """
 
 import argparse
@@ -45,6 +46,33 @@ WAYS = {
 }
 
 
+def tests_layers():
+    """{name: (weight, Hessian, {peer: E})} of tests/data/layers."""
+    weights, hessians = load_file(LAYERS / "weights.safetensors"), load_file(LAYERS / "stats.safetensors")
+    peers = json.loads((LAYERS / "peer-errors.json").read_text())
+    return {name: (weights[f"{name}.weight"], hessians[f"{name}.hessian"], peers[name]) for name in peers}
+
+
+def layers_of(folder):
+    """The same of a folder with layers-*.safetensors; layers that the peer failed on are left out."""
+    result = {}
+    for file in sorted(folder.glob("layers-*.safetensors")):
+        tensors = load_file(file)
+        peers = json.loads((folder / file.name.replace("layers-", "peer-errors-").replace(".safetensors", ".json")).read_text())
+        for name, errors in peers["layers"].items():
+            if any("error" in error for error in errors.values()):
+                continue
+            hessian = tensors.get(f"{name}.H")
+            if hessian is None:
+                lower = tensors[f"{name}.H_tril"]
+                size = int((2 * len(lower)) ** 0.5)
+                hessian = numpy.zeros((size, size), numpy.float32)
+                hessian[numpy.tril_indices(size)] = lower
+                hessian += numpy.tril(hessian, -1).T
+            result[name] = (tensors[f"{name}.W"].astype(numpy.float32), hessian, {peer: error["E"] for peer, error in errors.items()})
+    return result
+
+
 def inputs_of(hessian):
     """As many inputs as there are features whose 2/N sum x x^T is this Hessian."""
     values, vectors = numpy.linalg.eigh(hessian.astype(numpy.float64))
@@ -52,9 +80,9 @@ def inputs_of(hessian):
     return numpy.ascontiguousarray(root * numpy.sqrt(len(values) / 2), dtype=numpy.float32)  # save_file() asks for it
 
 
-def quantize(curvq, stats, out, options):
+def quantize(curvq, weights, stats, out, options):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [curvq, "quantize", LAYERS / "weights.safetensors", "--stats", stats, "--out", out, "--overwrite",
+    command = [curvq, "quantize", weights, "--stats", stats, "--out", out, "--overwrite",
                "--threads", "1", "-q", "--json", *options]
     result = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -67,13 +95,20 @@ def main():
     parser.add_argument("--curvq", default=ROOT / "build" / "release" / "bin" / "curvq")
     parser.add_argument("--scheme", nargs="*", default=list(SCHEMES), choices=list(SCHEMES))
     parser.add_argument("--way", nargs="*", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--layers", type=pathlib.Path, help="further layers; without it, those of tests/data/layers alone")
     parser.add_argument("--json", help="where the figures go too")
     arguments = parser.parse_args()
-    peers = json.loads((LAYERS / "peer-errors.json").read_text())
+    problems = tests_layers()
+    if arguments.layers:
+        known = [weight for weight, _, _ in problems.values()]
+        problems |= {name: layer for name, layer in layers_of(arguments.layers).items()
+                     if not any(numpy.array_equal(layer[0], weight) for weight in known)}
     results = []
     with tempfile.TemporaryDirectory() as temporary:
-        stats = pathlib.Path(temporary) / "stats.safetensors"
-        hessians = load_file(LAYERS / "stats.safetensors")
+        stats, weights = pathlib.Path(temporary) / "stats.safetensors", pathlib.Path(temporary) / "weights.safetensors"
+        peers = {name: errors for name, (_, _, errors) in problems.items()}
+        hessians = {f"{name}.hessian": hessian for name, (_, hessian, _) in problems.items()}
+        save_file({f"{name}.weight": weight for name, (weight, _, _) in problems.items()}, weights)
         inputs = {name.replace(".hessian", ".inputs"): inputs_of(h) for name, h in hessians.items()}
         save_file({**hessians, **inputs}, stats)
         for scheme in arguments.scheme:
@@ -81,7 +116,7 @@ def main():
             print(f"\n{scheme}: E over llm-compressor's plain act-order GPTQ; bound: that of the nearest planes")
             print(f"{'':26}{'mean':>7}" + "".join(f"{name:>22}" for name in sorted(peers)) + f"{'bound':>8}{'CPU s':>8}")
             for way in arguments.way:
-                layers, seconds = quantize(arguments.curvq, stats, pathlib.Path(temporary) / "out.safetensors",
+                layers, seconds = quantize(arguments.curvq, weights, stats, pathlib.Path(temporary) / "out.safetensors",
                                            options + WAYS[way])
                 errors = {layer["name"]: layer["relative_error"] for layer in layers}
                 ratios = {name: errors[name] / peers[name][peer] for name in sorted(peers)}
