@@ -33,7 +33,7 @@ std::vector<uint32_t> run_conformance_emulated(const std::vector<uint32_t>& in) 
   Emulator emulator({});
   emulator.readable(from, in.size() * 4, "in");
   emulator.writable(out.data(), out.size() * 4, "out");
-  emulator.launch({}, kWarp, kWarp * 16, [&] { conformance_kernel<0>(from, out.data()); });
+  emulator.launch({}, kWarp, kWarp * 16, [&] { conformance_kernel<true>(from, out.data()); });
   if (!emulator.report().findings.empty()) throw std::logic_error(emulator.report().str());
   return out;
 }

@@ -2,7 +2,8 @@
 
 namespace curvq::simt {
 
-std::string run_conformance_device(const std::vector<uint32_t>& in, std::vector<uint32_t>* out) {
+std::string run_conformance_device(const std::vector<uint32_t>& in, bool block_scaled,
+                                   std::vector<uint32_t>* out) {
   uint32_t* device_in = nullptr;
   uint32_t* device_out = nullptr;
   out->resize(32 * kConformanceOut);
@@ -11,7 +12,8 @@ std::string run_conformance_device(const std::vector<uint32_t>& in, std::vector<
   if (error == cudaSuccess)
     error = cudaMemcpy(device_in, in.data(), in.size() * 4, cudaMemcpyHostToDevice);
   if (error == cudaSuccess) {
-    conformance_kernel<0><<<1, 32, 32 * 16>>>(device_in, device_out);
+    const auto kernel = block_scaled ? conformance_kernel<true> : conformance_kernel<false>;
+    kernel<<<1, 32, 32 * 16>>>(device_in, device_out);
     error = cudaGetLastError();
   }
   if (error == cudaSuccess)

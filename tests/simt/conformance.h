@@ -9,21 +9,25 @@
 
 namespace curvq::simt {
 
-constexpr int kConformanceIn = 8, kConformanceOut = 32;  // words a lane
+constexpr int kConformanceIn = 8, kConformanceOut = 44;  // words a lane
 // Of the results, those of a product of general numbers, which may differ in rounding.
 constexpr int kRoundedFirst = 4, kRoundedLast = 7;
+// From here on those of block-scaled products.
+constexpr int kBlockScaledFirst = 34;
 
 // Words of a lane: 0-3 pairs of small integers in bfloat16; 4, 5 finite bfloat16 of all sizes
 // around one and subnormal ones; 6 small integers in float16; 7 any bits.
 std::vector<uint32_t> conformance_input();
 
 std::vector<uint32_t> run_conformance_emulated(const std::vector<uint32_t>& in);
-// Empty, or what went wrong.
-std::string run_conformance_device(const std::vector<uint32_t>& in, std::vector<uint32_t>* out);
+// Empty, or what went wrong. `block_scaled`: the device has block-scaled mma.sync; without it their
+// results are those of the emulator.
+std::string run_conformance_device(const std::vector<uint32_t>& in, bool block_scaled,
+                                   std::vector<uint32_t>* out);
 
 inline namespace SIMT_BACKEND {
 
-template <int kUnused>
+template <bool kBlockScaled>
 SIMT_KERNEL void conformance_kernel(const uint32_t* in, uint32_t* out) {
   const int lane = thread_index();
   uint32_t w[kConformanceIn], r[kConformanceOut] = {};
@@ -78,6 +82,25 @@ SIMT_KERNEL void conformance_kernel(const uint32_t* in, uint32_t* out) {
   r[27] = copied.y;
   r[28] = copied.z;
   r[29] = copied.w;
+
+  const float ties[8] = {0.25f, -0.75f, 1.25f, -1.75f, 2.5f, -3.5f, 5.0f, -7.0f};
+  float eighths[8];  // -8 ... 8
+  for (int i = 0; i < 8; ++i) eighths[i] = (static_cast<int>(w[7] >> 4 * i & 0x7f) - 64) * 0.125f;
+  r[30] = to_e2m1x8(lane == 0 ? ties : eighths);
+  r[31] = to_e4m3(as_float(w[4] & 0x7f7fffffu)) ^ to_e4m3(eighths[0]) << 8;
+  r[32] = as_bits(from_f16(static_cast<uint16_t>(w[6]))) ^
+          shfl_xor(as_bits(from_f16(static_cast<uint16_t>(w[7] & 0x83ffu))), 3);
+  if constexpr (kBlockScaled) {
+    // Scales are 2^-2 ... 2, another for each row and group, so that all sums are exact.
+    const uint32_t steps = (w[7] >> 3 ^ w[7]) & 0x03030303u, other = (w[7] >> 5) & 0x03030303u;
+    const uint32_t codes[4] = {w[7], w[7] * 5, w[7] * 9, w[7] * 13};
+    float nvfp4[4] = {}, mxfp4[4] = {};
+    mma_nvfp4<0, 1>(nvfp4, codes, w[7] * 3, w[7] * 7, 0x28282828u + steps * 8,
+                    0x28282828u + other * 8);
+    mma_mxfp4<2, 0>(mxfp4, codes, w[7] * 3, w[7] * 7, 0x7d7d7d7du + steps, 0x7d7d7d7du + other);
+    keep(kBlockScaledFirst, nvfp4);
+    keep(kBlockScaledFirst + 4, mxfp4);
+  }
   for (int i = 0; i < kConformanceOut; ++i) stg(out + lane * kConformanceOut + i, r[i]);
 }
 

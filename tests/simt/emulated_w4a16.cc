@@ -2,54 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <memory>
 
 #include "curvq/core/error.h"
+#include "device_like.h"
 #include "kernels/cuda/w4a16.h"
 #include "kernels/cuda/w4a16_configs.h"
 
 namespace curvq {
-namespace {
-
-// Memory that starts on 256 bytes, as cudaMalloc's does, and that the emulator knows the end of.
-template <typename T>
-class DeviceLike {
- public:
-  DeviceLike(const T* values, size_t count) : DeviceLike(count) {
-    std::copy_n(values, count, data_.get());
-  }
-  explicit DeviceLike(size_t count, T value = T{})
-      : count_(count),
-        data_(static_cast<T*>(std::aligned_alloc(256, (count * sizeof(T) / 256 + 1) * 256))) {
-    std::fill_n(data_.get(), count, value);
-  }
-  T* data() { return data_.get(); }
-  size_t size() const { return count_; }
-  size_t bytes() const { return count_ * sizeof(T); }
-
- private:
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  size_t count_;
-  std::unique_ptr<T[], Free> data_;
-};
-
-template <typename T>
-DeviceLike<T> upload(const std::vector<T>& values) {
-  return DeviceLike<T>(values.data(), values.size());
-}
-
-}  // namespace
-
 simt::Report emulate(Operands* operands, const Product& product, const simt::Settings& settings) {
   const W4A16Weight& weight = operands->weight;
   internal::W4A16Launch launch =
       internal::plan_w4a16(weight, product.m, operands->ldx, operands->ldout, 1, product.splits);
-  DeviceLike<uint16_t> x = upload(operands->x), out = upload(operands->out);
-  DeviceLike<uint8_t> codes = upload(weight.codes), meta = upload(weight.meta);
-  DeviceLike<float> bias[] = {upload(operands->bias[0]), upload(operands->bias[1])};
+  DeviceLike<uint16_t> x(operands->x), out(operands->out);
+  DeviceLike<uint8_t> codes(weight.codes), meta(weight.meta);
+  DeviceLike<float> bias[] = {DeviceLike<float>(operands->bias[0]),
+                              DeviceLike<float>(operands->bias[1])};
   DeviceLike<float> partial(launch.partial_floats, NAN);
   DeviceLike<uint32_t> tickets(launch.tickets);
 

@@ -128,6 +128,40 @@ TEST(Emulator, SomeBugsGiveRightValues) {
   EXPECT_TRUE(seen.report.has("async-race"));
 }
 
+// Operand layouts of mma.m16n8k64 and of its scales in the PTX manual.
+TEST(Emulator, BlockScaledProductsAreWhatPtxSays) {
+  const std::vector<uint32_t> in = conformance_input(), out = run_conformance_emulated(in);
+  const auto word = [&](int lane) { return in[lane * kConformanceIn + 7]; };
+  const auto element = [](uint32_t codes, int k) {
+    return static_cast<double>(e2m1_to_f32(codes >> (4 * (k % 8)) & 15));
+  };
+  const auto a_at = [&](int row, int k) {
+    constexpr uint32_t kFactors[4] = {1, 5, 9, 13};
+    return element(word(row % 8 * 4 + k % 32 / 8) * kFactors[row / 8 + k / 32 * 2], k);
+  };
+  const auto b_at = [&](int k, int column) {
+    return element(word(column * 4 + k % 32 / 8) * (k < 32 ? 3 : 7), k);
+  };
+  const auto step = [](uint32_t steps, int byte) {
+    return std::exp2(static_cast<double>(steps >> (8 * byte) & 3) - 2);
+  };
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+      const uint32_t rows = word(4 * (row % 8) + row / 8), of_row = rows >> 3 ^ rows;
+      double nvfp4 = 0, mxfp4 = 0;
+      for (int k = 0; k < 64; ++k) {
+        const double product = a_at(row, k) * b_at(k, column);
+        nvfp4 += product * step(of_row, k / 16) * step(word(4 * column + 1) >> 5, k / 16);
+        mxfp4 += product * step(of_row, 2 + k / 32) * step(word(4 * column) >> 5, 2 + k / 32);
+      }
+      const uint32_t* got = &out[lane * kConformanceOut + kBlockScaledFirst];
+      EXPECT_EQ(std::bit_cast<float>(got[i]), nvfp4);
+      EXPECT_EQ(std::bit_cast<float>(got[4 + i]), mxfp4);
+    }
+  }
+}
+
 // Against arithmetic of its own: what operations return, as a device does (gpu_check compares).
 TEST(Emulator, OperationsReturnWhatPtxSays) {
   const std::vector<uint32_t> in = conformance_input(), out = run_conformance_emulated(in);

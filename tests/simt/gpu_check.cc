@@ -13,12 +13,16 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <tuple>
 
 #include "conformance.h"
 #include "curvq/core/error.h"
 #include "curvq/kernels/gemm_cuda.h"
 #include "gpu_check_cases.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/w4a4.h"
+#include "kernels/cuda/w4a4_launch.h"
+#include "w4a4_cases.h"
 
 namespace curvq {
 namespace {
@@ -57,6 +61,41 @@ bool run_on_device(Operands* operands, int64_t m) {
   }
   operands->out = results[0];
   return results[0] == results[1];
+}
+
+W4A4Matrix quantize_on_device(const W4A4Case& c) {
+  internal::W4A4Launch launch = internal::plan_w4a4(c.weight, c.m, c.ldx, c.ldout);
+  const cuda::Buffer x = upload(c.x);
+  W4A4Matrix rounded = c.weight;  // for its sizes
+  rounded.rows = c.m;
+  rounded.divisor = c.weight.input_divisor;
+  rounded.codes.assign(launch.x_code_bytes, 0x77);
+  rounded.scales.assign(launch.x_scale_bytes, 0x77);
+  const cuda::Buffer codes = upload(rounded.codes), scales = upload(rounded.scales);
+  launch.quantize.x = static_cast<const uint16_t*>(x.get());
+  launch.quantize.codes = static_cast<uint8_t*>(codes.get());
+  launch.quantize.scales = static_cast<uint8_t*>(scales.get());
+  cuda::check(cuda::launch_quantize(launch.scale, c.type == Float16Type::kFloat16, launch.quantize,
+                                    nullptr),
+              "the quantizer");
+  ok(cudaDeviceSynchronize(), "the quantizer");
+  cuda::check(cuda::copy_to_host(rounded.codes.data(), codes.get(), launch.x_code_bytes),
+              "copying codes");
+  cuda::check(cuda::copy_to_host(rounded.scales.data(), scales.get(), launch.x_scale_bytes),
+              "copying scales");
+  return rounded;
+}
+
+// Into c->out.
+void multiply_on_device(W4A4Case* c) {
+  CudaW4A4Weight weight(c->weight, c->type);
+  const cuda::Buffer x = upload(c->x), out = upload(c->out), bias = upload(c->bias);
+  weight.multiply(static_cast<const uint16_t*>(x.get()), c->m, c->ldx,
+                  c->bias.empty() ? nullptr : static_cast<const float*>(bias.get()),
+                  static_cast<uint16_t*>(out.get()), c->ldout, nullptr);
+  ok(cudaDeviceSynchronize(), "the w4a4 kernel");
+  cuda::check(cuda::copy_to_host(c->out.data(), out.get(), static_cast<int64_t>(c->out.size() * 2)),
+              "copying out");
 }
 
 // Median seconds of one call, of `rounds` after a warm-up.
@@ -105,13 +144,18 @@ class Check {
     const std::vector<uint32_t> in = simt::conformance_input();
     const std::vector<uint32_t> emulated = simt::run_conformance_emulated(in);
     std::vector<uint32_t> device;
-    cuda::check(simt::run_conformance_device(in, &device), "the conformance kernel");
+    const bool block_scaled = cuda_w4a4_available();
+    cuda::check(simt::run_conformance_device(in, block_scaled, &device), "the conformance kernel");
+    for (size_t i = 0; !block_scaled && i < device.size(); ++i)
+      if (static_cast<int>(i % simt::kConformanceOut) >= simt::kBlockScaledFirst)
+        device[i] = emulated[i];
     std::ofstream(golden, std::ios::binary)
         .write(reinterpret_cast<const char*>(device.data()),
                static_cast<std::streamsize>(device.size() * 4));
     const ConformanceDifference difference = compare_conformance(emulated, device);
     std::printf("conformance: %s\n", difference.text.c_str());
-    json_ << ",\n  \"conformance\": {\"different\": " << difference.words << "}";
+    json_ << ",\n  \"conformance\": {\"different\": " << difference.words
+          << ", \"block_scaled\": " << (block_scaled ? "true" : "false") << "}";
     failures_ += difference.words;
   }
 
@@ -136,6 +180,38 @@ class Check {
     }
     json_ << "\n  ]";
     std::printf("%d products checked, %d failures so far\n", checks_, failures_);
+  }
+
+  // The quantizer of activations on any device, products by block-scaled tensor cores where it has
+  // them.
+  void w4a4() {
+    std::string why;
+    const bool products = cuda_w4a4_available(&why);
+    if (!products) std::printf("w4a4: products NOT RUN: %s\n", why.c_str());
+    json_ << ",\n  \"w4a4\": {\"products\": \"" << (products ? "run" : why) << "\", \"checks\": [";
+    const char* separator = "\n    ";
+    for (const W4A4Kind& kind : w4a4_kinds()) {
+      for (const auto& [m, n, k, exact] :
+           {std::tuple{1, 40, 96, false}, {300, 130, 1056, false}, {257, 256, 512, true}}) {
+        W4A4Case c = make_w4a4_case(kind, m, n, k, exact, checks_);
+        const W4A4Matrix x = quantize_on_device(c);
+        std::string problem = quantizer_problem(c, x);
+        if (problem.empty() && products) {
+          multiply_on_device(&c);
+          problem = product_problem(c, x);
+        }
+        if (!problem.empty()) {
+          ++failures_;
+          std::printf("WRONG %s: %s\n", c.name().c_str(), problem.c_str());
+        }
+        json_ << separator << "{\"case\": \"" << c.name()
+              << "\", \"right\": " << (problem.empty() ? "true" : "false") << "}";
+        separator = ",\n    ";
+        ++checks_;
+      }
+    }
+    json_ << "\n  ]}";
+    std::printf("%d checks, %d failures so far\n", checks_, failures_);
   }
 
   void timing(double seconds_left) {
@@ -219,6 +295,7 @@ int run(const std::string& path, bool small) {
   Check check;
   check.conformance(path + ".golden");
   check.correctness(small);
+  check.w4a4();
   if (!small) check.timing(180);
   return check.finish(path);
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Plants bugs into the text of the W4A16 kernel, one at a time, and demands that its emulated tests fail for each.
+"""Plants bugs into the text of the W4A16 and W4A4 kernels, one at a time, and demands that its emulated tests fail for each.
 
 usage: mutants.py --source TOP --compiler 'g++ FLAGS...' [--only N] --objects OBJECT... -lLIBRARY...
 
-Only the kernel's own translation unit is compiled anew; OBJECT... are all others of simt_test.
+Only the kernels' own translation units are compiled anew; OBJECT... are all others of simt_test.
 """
 import argparse
 import concurrent.futures
@@ -17,6 +17,8 @@ import tempfile
 
 KERNEL = "lib/kernels/cuda/w4a16_kernel.h"
 UNPACK = "lib/kernels/cuda/w4a16_unpack.h"
+W4A4 = "lib/kernels/cuda/w4a4_kernel.h"
+QUANTIZE = "lib/kernels/cuda/quantize_kernel.h"
 # What is broken, the file, the text, and what it becomes. Each text stands there once.
 MUTANTS = [
     ("no barrier before a stage is read", KERNEL,
@@ -27,7 +29,7 @@ MUTANTS = [
     ("no end of k", KERNEL, "left < 0 ? 0 : left < 16 ? left : 16;", "16;"),
     ("no end of the tokens", KERNEL, "row < left_rows ? row : left_rows", "row"),
     ("no end of the rows of W", KERNEL, "row_block < p.row_blocks ? row_block : p.row_blocks - 1", "row_block"),
-    ("no end of out", KERNEL, "if (token >= p.m || column >= p.columns) continue;", "if (token >= p.m) continue;"),
+    ("no end of out", KERNEL, "e < 8 && column + e < p.columns", "e < 8"),
     ("another swizzle", KERNEL, "row % 2 * kSwap", "row / 8 % 2 * kSwap"),
     ("the scale of a neighbouring row", KERNEL, "const int slot = 2 * i + pair % 2;", "const int slot = 2 * i;"),
     ("the meta block of the first group", KERNEL, "((chunk + part) >> group_shift)", "(0 * (chunk + part))"),
@@ -37,6 +39,29 @@ MUTANTS = [
     ("tickets are not reset", KERNEL, "0u - arrived - 1", "0u"),
     ("a lost sign", UNPACK, "kPlace = 0x81c081c0u", "kPlace = 0x01c081c0u"),
     ("zero points off by one", UNPACK, "kF16 ? 0x64006400u : 0x43004300u);\n}\n\ntemplate", "kF16 ? 0x64016401u : 0x43014301u);\n}\n\ntemplate"),
+    ("W4A4: no barrier before a stage is read", W4A4,
+     "sync_block();  // this stage is there for all, and all are done with the one filled next", ""),
+    ("W4A4: wait_group off by one", W4A4, "cp_async_wait<C::kStages - 2>()", "cp_async_wait<C::kStages - 1>()"),
+    ("W4A4: the stage that is read is filled", W4A4, "uint32_t use = 0, fill = (C::kStages - 1) * C::kStageBytes;",
+     "uint32_t use = 0, fill = 0;"),
+    ("W4A4: no end of the rows", W4A4, "row < left_rows ? row : left_rows", "row"),
+    ("W4A4: another swizzle", W4A4, "row / 2 % 4", "row / 4 % 4"),
+    ("W4A4: scales of the rows without their exchange", W4A4, "operand_row(lane / 4 + 8 * (lane % 2)) * 16", "(lane / 4 + 8 * (lane % 2)) * 16"),
+    ("W4A4: scales of the wrong lane", W4A4, "mma_block_scaled<C, kStep, 1>", "mma_block_scaled<C, kStep, 0>"),
+    ("W4A4: scales of the first step", W4A4, "kStep * kScaleTileBytes : 0", "0 * kScaleTileBytes : 0"),
+    ("W4A4: bytes of the first step", W4A4, "mma_mxfp4<2 * kStep, kLaneB>", "mma_mxfp4<0, kLaneB>"),
+    ("W4A4: no barrier before out is read", W4A4, "  sync_block();\n  constexpr int kPieces", "  constexpr int kPieces"),
+    ("W4A4: no end of out", W4A4, "e < 8 && column + e < p.w.rows", "e < 8"),
+    ("W4A4: no end of the tokens of out", W4A4, "    if (token >= p.x.rows) break;\n", ""),
+    ("W4A4: no barrier after the last stage", W4A4, "cp_async_wait<0>();\n  sync_block();", "cp_async_wait<0>();"),
+    ("W4A4: scales of the first chunk", W4A4, "    scales += C::kScaleBytes;", ""),
+    ("quantizer: no end of the columns", QUANTIZE, "row < p.m && column < p.k", "row < p.m"),
+    ("quantizer: no end of the rows", QUANTIZE, "    if (row < p.m)\n", ""),
+    ("quantizer: half a group's magnitude", QUANTIZE, "for (int mask = 1; mask < kLanes; mask *= 2)", "for (int mask = 2; mask < kLanes; mask *= 2)"),
+    ("quantizer: scales of zeros are zero", QUANTIZE, "if (code == 0) code = 0x20;", ""),
+    ("quantizer: 1.75 does not carry", QUANTIZE, "largest + 0x200000u", "largest"),
+    ("quantizer: infinity is rounded", QUANTIZE, "const bool finite = largest < 0x7f800000u;", "const bool finite = largest <= 0x7f800000u;"),
+    ("quantizer: words of one pass", QUANTIZE, "if (lane % kRowLanes == pass) mine = scales;", "if (lane % kRowLanes <= pass) mine = scales;"),
 ]
 
 
@@ -53,12 +78,12 @@ def try_mutant(arguments, mutant, folder):
     source = pathlib.Path(arguments.source)
     program = folder / "simt_test"
     build = [*shlex.split(arguments.compiler), "-std=c++20", "-O1", "-w", f"-I{folder}/lib", f"-I{source}/lib", f"-I{source}/include",
-             f"-I{source}/tests/simt", str(source / "tests/simt/emulated_w4a16.cc"), *arguments.objects, "-o", str(program)]
+             f"-I{source}/tests/simt", *(str(source / f"tests/simt/emulated_{kernel}.cc") for kernel in ("w4a16", "w4a4")), *arguments.objects, "-o", str(program)]
     built = subprocess.run(build, capture_output=True, text=True)
     if built.returncode != 0:
         return f"{what}: does not compile: {built.stderr[:300]}"
     try:
-        ran = subprocess.run([program, "--gtest_filter=W4A16.*", "--gtest_brief=1"], capture_output=True, text=True, timeout=900)
+        ran = subprocess.run([program, "--gtest_filter=W4A4.*" if file in (W4A4, QUANTIZE) else "--gtest_filter=W4A16.*", "--gtest_brief=1"], capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
         return f"{what}: hangs"
     kinds = sorted({k for k in ("shared-race", "async-race", "global-race", "global-bounds", "shared-uninitialised", "async-unwaited")

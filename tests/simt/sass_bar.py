@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The bar for the machine code of the W4A16 kernels: reads it out of compiled objects and compares it with the committed
-figures. Fails on spills, on missing tensor-core instructions, and on more instructions, registers or shared memory than
-committed.
+"""The bar for the machine code of the W4A16 and W4A4 kernels: reads it out of compiled objects and compares it with the
+committed figures. Fails on spills, on missing tensor-core instructions, and on more instructions, registers or shared memory
+than committed.
 
 usage: sass_bar.py --figures FILE.inc [--write] OBJECT...
 
@@ -20,8 +20,13 @@ FORMATS = ["nvfp4", "mxfp4", "int4_group32", "int4_group64"]
 # a tensor-core instruction (the largest tile).
 MOST_A_DECODE_CHUNK = {"bf16": 190, "f16": 200}
 MOST_AN_HMMA = 4.8
+# Of the W4A4 kernel (sm_120): a warp's 64 x 64 outputs by 128 columns are 64 tensor-core instructions, each with at most so many
+# around it; two blocks a multiprocessor leave 255 registers.
+W4A4_OMMA, MOST_AN_OMMA, MOST_W4A4_REGISTERS = 64, 2.6, 255
 # Those that the half-rate integer pipe executes.
 INTEGER = {"LOP3", "SHF", "PRMT", "IADD3", "LEA", "ISETP", "IMNMX", "VIMNMX", "VIADD", "SEL", "MOV", "FLO", "POPC", "VIADDMNMX", "IADD"}
+W4A4_NAME = re.compile(r"w4a4_kernel.*BlockScaleE(\d)ELb(\d)E")
+QUANTIZE_NAME = re.compile(r"quantize_kernel.*BlockScaleE(\d)ELb(\d)E")
 NAME = re.compile(r"w4a16_kernel.*W4FormatE(\d)ELb(\d)ELi(\d+)ELi(\d+)ELi(\d+)ELi(\d+)E")
 
 
@@ -50,7 +55,7 @@ def read_sass(path):
     return code, resources
 
 
-def main_loop(instructions):
+def main_loop(instructions, tensor_core="HMMA"):
     """The shortest backward branch's body that holds the most tensor-core instructions."""
     best = []
     for address, opcode, _, operands in instructions:
@@ -58,16 +63,52 @@ def main_loop(instructions):
         if opcode != "BRA" or target is None or int(target[1], 16) >= address:
             continue
         body = [i for i in instructions if int(target[1], 16) <= i[0] <= address]
-        count = lambda b: sum(i[1] == "HMMA" for i in b)
+        count = lambda b: sum(i[1] == tensor_core for i in b)
         if count(body) > count(best) or (count(body) == count(best) > 0 and len(body) < len(best)):
             best = body
     return best
 
 
+def spills_of(label, instructions, used):
+    spills = sum(i[1] in ("LDL", "STL") for i in instructions)
+    if spills or used.get("STACK", 0) or used.get("LOCAL", 0):
+        return [f"{label}: spills: {spills} local loads and stores, stack {used.get('STACK')}"]
+    return []
+
+
+def w4a4_problems(code, resources):
+    """What is wrong with the W4A4 kernel and its quantizer, and how many there are."""
+    problems, found = [], 0
+    for (name, architecture), instructions in code.items():
+        match = W4A4_NAME.search(name) or QUANTIZE_NAME.search(name)
+        if match is None:
+            continue
+        found += 1
+        used = resources[(name, architecture)]
+        kernel = "w4a4" if W4A4_NAME.search(name) else "quantize"
+        label = f"{kernel} {['nvfp4', 'mxfp4'][int(match[1])]} {'f16' if match[2] == '1' else 'bf16'} {architecture}"
+        problems += spills_of(label, instructions, used)
+        if kernel == "quantize" or not architecture.startswith("120"):
+            continue  # elsewhere the kernel stops at once
+        body = main_loop(instructions, "OMMA")
+        omma = sum(i[1] == "OMMA" for i in body)
+        total = sum(i[1] != "NOP" for i in body)
+        if omma != W4A4_OMMA:
+            problems.append(f"{label}: {omma} OMMA in the main loop, {W4A4_OMMA} wanted")
+        elif total / omma > MOST_AN_OMMA:
+            problems.append(f"{label}: {total / omma:.2f} instructions an OMMA, at most {MOST_AN_OMMA} are allowed")
+        if used["REG"] > MOST_W4A4_REGISTERS:
+            problems.append(f"{label}: {used['REG']} registers, at most {MOST_W4A4_REGISTERS} are allowed")
+        if not any(i[2].startswith("LDGSTS.E.BYPASS.128") for i in body):
+            problems.append(f"{label}: no asynchronous 16-byte copies in the main loop")
+    return problems, found
+
+
 def figures_of(path):
-    """Rows {(format, type, tokens, architecture): figures} and what is wrong whatever the figures say."""
-    rows, problems = {}, []
+    """Rows {(format, type, tokens, architecture): figures}, what is wrong whatever the figures say, and kernels without figures."""
+    rows = {}
     code, resources = read_sass(path)
+    problems, others = w4a4_problems(code, resources)
     for (name, architecture), instructions in code.items():
         match = NAME.search(name)
         if match is None:
@@ -78,10 +119,8 @@ def figures_of(path):
         body = main_loop(instructions)
         hmma = sum(i[1] == "HMMA" for i in body)
         total = sum(i[1] != "NOP" for i in body)
-        spills = sum(i[1] in ("LDL", "STL") for i in instructions)
         label = " ".join(map(str, key))
-        if spills or used.get("STACK", 0) or used.get("LOCAL", 0):
-            problems.append(f"{label}: spills: {spills} local loads and stores, stack {used.get('STACK')}")
+        problems += spills_of(label, instructions, used)
         if hmma != 8 * tiles * stage_chunks:
             problems.append(f"{label}: {hmma} HMMA in the main loop, {8 * tiles * stage_chunks} wanted")
         if not any(i[2].startswith("LDGSTS.E.BYPASS.128") for i in body):
@@ -93,7 +132,7 @@ def figures_of(path):
             problems.append(f"{label}: {total / hmma:.2f} instructions an HMMA, at most {MOST_AN_HMMA} are allowed")
         integer = sum(i[1] in INTEGER for i in body)
         rows[key] = (stage_chunks, total, integer, hmma, used["REG"])
-    return rows, problems
+    return rows, problems, others
 
 
 def read_figures(path):
@@ -124,16 +163,17 @@ def main():
         print("SASS BAR NOT RUN: no cuobjdump and nvdisasm on PATH; they come with the CUDA toolkit, or from PyPI as "
               "nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm", file=sys.stderr)
         return SKIPPED
-    rows, problems = {}, []
+    rows, problems, others = {}, [], 0
     for path in arguments.objects:
-        found, wrong = figures_of(path)
+        found, wrong, more = figures_of(path)
         rows.update(found)
         problems += wrong
+        others += more
     if arguments.write:
         write_figures(arguments.figures, rows)
     committed = read_figures(arguments.figures)
-    if not rows:
-        problems.append("no kernels in the objects")
+    if not rows or not others:
+        problems.append("not all kernels are in the objects")
     names = ("chunks a stage", "instructions", "integer instructions", "HMMA", "registers")
     for key, values in rows.items():
         label = " ".join(map(str, key))
@@ -145,7 +185,7 @@ def main():
                 problems.append(f"{label}: {value} {name}, committed are {limit}")
     for problem in problems:
         print("FAIL " + problem)
-    print(f"{len(rows)} kernels, {len(problems)} problems")
+    print(f"{len(rows) + others} kernels, {len(problems)} problems")
     return 1 if problems else 0
 
 

@@ -8,6 +8,7 @@
 
 #include "curvq/formats/quantized_matrix.h"
 #include "curvq/kernels/w4a16.h"
+#include "curvq/kernels/w4a4.h"
 
 namespace curvq {
 
@@ -57,6 +58,39 @@ class CudaW4A16Weight {
 
   // Which kernel runs for m rows and why, for people.
   std::string kernel(int64_t m) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// True if cuda_available() and the device has block-scaled mma.sync (compute capability 12.x); else
+// `why` (if not null) says what is missing.
+bool cuda_w4a4_available(std::string* why = nullptr);
+
+// A weight of 4 bits in device memory whose products round the activations to the same format, as
+// W4A4 checkpoints ask for. Meant for many rows; for few, CudaW4A16Weight reads the same bytes and
+// rounds nothing. Not thread-safe; products of one weight go to one stream at a time.
+class CudaW4A4Weight {
+ public:
+  // `type`: of x and out. Throws UnsupportedError unless cuda_w4a4_available(), ResourceError if
+  // device memory does not suffice.
+  CudaW4A4Weight(const W4A4Matrix& weight, Float16Type type);
+  ~CudaW4A4Weight();
+  CudaW4A4Weight(const CudaW4A4Weight&) = delete;
+  CudaW4A4Weight& operator=(const CudaW4A4Weight&) = delete;
+
+  // out = round(x) W^T + bias, round() as round_inputs(). Device pointers; does not wait. Within
+  // the bound of w4a4_reference(); the same bytes each time on the same device.
+  //   x     [m, cols], on 16 bytes, row stride ldx, a multiple of 8
+  //   bias  [rows] float32, or null
+  //   out   [m, rows], row stride ldout
+  //   stream  a cudaStream_t, or null
+  void multiply(const uint16_t* x, int64_t m, int64_t ldx, const float* bias, uint16_t* out,
+                int64_t ldout, void* stream);
+
+  // Which kernel runs and why, for people.
+  std::string kernel() const;
 
  private:
   struct Impl;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "curvq/formats/dtype.h"
+#include "curvq/formats/minifloat.h"
 #include "kernels/cuda/simt/block.h"
 
 namespace curvq::simt {
@@ -84,8 +86,16 @@ inline void ldmatrix_x4(uint32_t (&result)[4], uint32_t offset, Site site = Site
   });
 }
 
-// d = a b^T + d. Products are exact; they and d are summed exactly and the sum is cut to float32
-// towards zero, which is at least as far off as what tensor cores do.
+// Sums of products are exact and cut to float32 towards zero, which is at least as far off as what
+// tensor cores do.
+inline float cut_sum(float d, double products) {
+  const double sum = d + products;
+  const auto near = static_cast<float>(sum);
+  const bool larger = std::isfinite(near) && std::fabs(static_cast<double>(near)) > std::fabs(sum);
+  return larger ? std::nextafter(near, 0.0f) : near;
+}
+
+// d = a b^T + d.
 template <float (*kDecode)(uint16_t)>
 void mma_16816(const char* name, float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                Site site) {
@@ -115,13 +125,8 @@ void mma_16816(const char* name, float (&d)[4], const uint32_t (&a)[4], uint32_t
           sums[row][column] += rows[row][k] * columns[k][column];
     for (int l = 0; l < kWarp; ++l) {
       auto* to = static_cast<Lane*>(lanes[l]);
-      for (int i = 0; i < 4; ++i) {
-        const double sum = to->d[i] + sums[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2];
-        float cut = static_cast<float>(sum);
-        if (std::isfinite(cut) && std::fabs(static_cast<double>(cut)) > std::fabs(sum))
-          cut = std::nextafter(cut, 0.0f);
-        to->d[i] = cut;
-      }
+      for (int i = 0; i < 4; ++i)
+        to->d[i] = cut_sum(to->d[i], sums[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2]);
     }
   });
 }
@@ -135,9 +140,79 @@ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
   mma_16816<f16_to_f32>("mma_f16", d, a, b0, b1, site);
 }
 
-inline float shfl_xor(float value, int mask, Site site = Site::current()) {
+// The same of 64 columns of E2M1, each row's groups of kGroup scaled.
+template <int kGroup, float (*kScale)(uint8_t)>
+void mma_16864(const char* name, float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+               uint32_t sa, uint32_t sb, int byte, int lane_b, Site site) {
   struct Lane {
-    float in, out;
+    float* d;
+    uint32_t a[4], b[2], sa, sb;
+    int byte, lane_b;
+  } lane{d, {a[0], a[1], a[2], a[3]}, {b0, b1}, sa, sb, byte, lane_b};
+  running_block->collective(name, &lane, site, [](void** lanes) {
+    ++running_block->counters().mma;
+    const auto of = [lanes](int l) { return static_cast<Lane*>(lanes[l]); };
+    const auto scale = [](uint32_t scales, int at) {
+      return kScale(static_cast<uint8_t>(scales >> (8 * at)));
+    };
+    double rows[16][64], columns[8][64];
+    for (int l = 0; l < kWarp; ++l) {
+      for (int n = 0; n < 8; ++n) {
+        const auto value = [n](uint32_t codes) {
+          return e2m1_to_f32(static_cast<uint8_t>(codes >> (4 * n)));
+        };
+        const int g = l / 4, k = l % 4 * 8 + n;
+        for (int i = 0; i < 4; ++i) rows[g + 8 * (i % 2)][k + 32 * (i / 2)] = value(of(l)->a[i]);
+        for (int i = 0; i < 2; ++i) columns[g][k + 32 * i] = value(of(l)->b[i]);
+      }
+    }
+    double sums[16][8] = {};
+    for (int row = 0; row < 16; ++row) {
+      for (int column = 0; column < 8; ++column) {
+        const uint32_t sa = of(4 * (row % 8) + row / 8)->sa;
+        const uint32_t sb = of(4 * column + of(0)->lane_b)->sb;
+        for (int group = 0; group < 64 / kGroup; ++group) {
+          double sum = 0;
+          for (int k = group * kGroup; k < (group + 1) * kGroup; ++k)
+            sum += rows[row][k] * columns[column][k];
+          const int at = of(0)->byte + group;
+          sums[row][column] += sum * scale(sa, at) * scale(sb, at);
+        }
+      }
+    }
+    for (int l = 0; l < kWarp; ++l)
+      for (int i = 0; i < 4; ++i)
+        of(l)->d[i] = cut_sum(of(l)->d[i], sums[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2]);
+  });
+}
+
+template <int kByte, int kLaneB>
+void mma_nvfp4(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, uint32_t sa,
+               uint32_t sb, Site site = Site::current()) {
+  static_assert(kByte == 0);
+  mma_16864<16, e4m3_to_f32>("mma_nvfp4", d, a, b0, b1, sa, sb, kByte, kLaneB, site);
+}
+template <int kByte, int kLaneB>
+void mma_mxfp4(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, uint32_t sa,
+               uint32_t sb, Site site = Site::current()) {
+  static_assert(kByte == 0 || kByte == 2);
+  mma_16864<32, e8m0_to_f32>("mma_mxfp4", d, a, b0, b1, sa, sb, kByte, kLaneB, site);
+}
+
+inline uint32_t to_e2m1x8(const float (&v)[8]) {
+  uint32_t codes = 0;
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t sign = std::signbit(v[i]) ? 8 : 0;
+    codes |= (std::isnan(v[i]) ? 7 : f32_to_e2m1(v[i]) | sign) << (4 * i);
+  }
+  return codes;
+}
+inline uint32_t to_e4m3(float value) { return f32_to_e4m3(value); }
+
+template <class T>
+T shfl_xor(T value, int mask, Site site = Site::current()) {
+  struct Lane {
+    T in, out;
     int mask;
   } lane{value, 0, mask};
   running_block->collective("shfl", &lane, site, [](void** lanes) {
@@ -186,11 +261,9 @@ inline uint32_t sub_f16x2(uint32_t a, uint32_t b) {
 }
 inline uint16_t to_bf16(float value) { return f32_to_bf16(value); }
 inline uint16_t to_f16(float value) { return f32_to_f16(value); }
-inline float as_float(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
+inline float from_f16(uint16_t bits) { return f16_to_f32(bits); }
+inline float as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint32_t as_bits(float value) { return std::bit_cast<uint32_t>(value); }
 inline float exponential(float value) { return std::exp(value); }
 
 }  // namespace curvq::simt

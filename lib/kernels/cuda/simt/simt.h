@@ -38,6 +38,8 @@ struct alignas(16) F32x4 {
 
 #else
 
+#include <cuda_fp8.h>
+
 #define SIMT_BACKEND device
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_NO_UNROLL _Pragma("unroll 1")
@@ -109,6 +111,11 @@ template <class T>
 SIMT_DEVICE T ldg(const T* address) {
   return __ldg(address);
 }
+template <>
+SIMT_DEVICE U32x4 ldg(const U32x4* address) {
+  const uint4 v = __ldg(reinterpret_cast<const uint4*>(address));
+  return {v.x, v.y, v.z, v.w};
+}
 // From the second-level cache, where other blocks' writes are seen.
 SIMT_DEVICE F32x4 load_coherent(const F32x4* address) {
   const float4 v = __ldcg(reinterpret_cast<const float4*>(address));
@@ -150,7 +157,74 @@ SIMT_MMA(mma_bf16, "bf16")
 SIMT_MMA(mma_f16, "f16")
 #undef SIMT_MMA
 
+// What only members of a family of architectures can (compiled as 100f, 120f, 100a, ...).
+#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
+#define SIMT_FAMILY __CUDA_ARCH_FAMILY_SPECIFIC__
+#elif defined(__CUDA_ARCH_SPECIFIC__)
+#define SIMT_FAMILY __CUDA_ARCH_SPECIFIC__
+#else
+#define SIMT_FAMILY 0
+#endif
+
+// d = (a sa) (b sb)^T + d for 64 columns of E2M1. Scales are bytes: four of E4M3, for 16 columns
+// each (mma_nvfp4), or from kByte on two of E8M0, for 32 each (mma_mxfp4). Lanes 4 g and 4 g + 1
+// hold those of rows g and g + 8 of a, lane 4 g + kLaneB those of row g of b. Capability 12.x has
+// it; elsewhere it stops the kernel.
+#if SIMT_FAMILY >= 1200
+#define SIMT_MMA_BLOCK_SCALED(name, kind, type)                                               \
+  template <int kByte, int kLaneB>                                                            \
+  SIMT_DEVICE void name(float(&d)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1,        \
+                        uint32_t sa, uint32_t sb) {                                           \
+    asm("mma.sync.aligned." kind ".m16n8k64.row.col.f32.e2m1.e2m1.f32." type                  \
+        " {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3},{%10},{%12,%13},{%11},{%12,%14};" \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                      \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(sa), "r"(sb),     \
+          "h"(static_cast<uint16_t>(kByte)), "h"(uint16_t{0}),                                \
+          "h"(static_cast<uint16_t>(kLaneB)));                                                \
+  }
+#else
+#define SIMT_MMA_BLOCK_SCALED(name, kind, type)                                          \
+  template <int kByte, int kLaneB>                                                       \
+  SIMT_DEVICE void name(float(&)[4], const uint32_t(&)[4], uint32_t, uint32_t, uint32_t, \
+                        uint32_t) {                                                      \
+    __trap();                                                                            \
+  }
+#endif
+SIMT_MMA_BLOCK_SCALED(mma_nvfp4, "kind::mxf4nvf4.block_scale.scale_vec::4X", "ue4m3")
+SIMT_MMA_BLOCK_SCALED(mma_mxfp4, "kind::mxf4.block_scale.scale_vec::2X", "ue8m0")
+#undef SIMT_MMA_BLOCK_SCALED
+
+// Eight E2M1 codes, the first in the lowest bits; to nearest even, beyond 6 is 6.
+SIMT_DEVICE uint32_t to_e2m1x8(const float (&v)[8]) {
+  uint32_t codes = 0;
+#if SIMT_FAMILY >= 1000
+  asm("{.reg .b8 b0, b1, b2, b3;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b0, %2, %1;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b1, %4, %3;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b2, %6, %5;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b3, %8, %7;\n"
+      "mov.b32 %0, {b0, b1, b2, b3};}"
+      : "=r"(codes)
+      : "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "f"(v[4]), "f"(v[5]), "f"(v[6]), "f"(v[7]));
+#else
+  for (int i = 0; i < 8; ++i) {
+    const float a = fabsf(v[i]);
+    const uint32_t code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) +
+                          (a >= 3.5f) + (a > 5.0f);
+    codes |= (code | __float_as_uint(v[i]) >> 31 << 3) << 4 * i;
+  }
+#endif
+  return codes;
+}
+// To nearest even; beyond 448 is 448.
+SIMT_DEVICE uint32_t to_e4m3(float value) {
+  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+}
+
 SIMT_DEVICE float shfl_xor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+SIMT_DEVICE uint32_t shfl_xor(uint32_t value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 SIMT_DEVICE uint32_t rotate_left(uint32_t value, int bits) {
@@ -187,7 +261,13 @@ SIMT_DEVICE uint16_t to_f16(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
+SIMT_DEVICE float from_f16(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
 SIMT_DEVICE float as_float(uint32_t bits) { return __uint_as_float(bits); }
+SIMT_DEVICE uint32_t as_bits(float value) { return __float_as_uint(value); }
 SIMT_DEVICE float exponential(float value) { return expf(value); }
 
 }  // namespace curvq::simt
