@@ -84,10 +84,11 @@ SIMT_KERNEL void conformance_kernel(const uint32_t* in, uint32_t* out) {
   r[29] = copied.w;
 
   const float ties[8] = {0.25f, -0.75f, 1.25f, -1.75f, 2.5f, -3.5f, 5.0f, -7.0f};
-  float eighths[8];  // -8 ... 8
-  for (int i = 0; i < 8; ++i) eighths[i] = (static_cast<int>(w[7] >> 4 * i & 0x7f) - 64) * 0.125f;
-  r[30] = to_e2m1x8(lane == 0 ? ties : eighths);
-  r[31] = to_e4m3(as_float(w[4] & 0x7f7fffffu)) ^ to_e4m3(eighths[0]) << 8;
+  float tried[8];  // of lane 0 the ties, of the others eighths, -8 ... 8
+  for (int i = 0; i < 8; ++i)
+    tried[i] = lane == 0 ? ties[i] : (static_cast<int>(w[7] >> 4 * i & 0x7f) - 64) * 0.125f;
+  r[30] = to_e2m1x8(tried);
+  r[31] = to_e4m3(as_float(w[4] & 0x7f7fffffu)) ^ to_e4m3(tried[0]) << 8;
   r[32] = as_bits(from_f16(static_cast<uint16_t>(w[6]))) ^
           shfl_xor(as_bits(from_f16(static_cast<uint16_t>(w[7] & 0x83ffu))), 3);
   if constexpr (kBlockScaled) {
