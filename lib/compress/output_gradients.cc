@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "curvature/label_gradients.h"
 #include "curvq/core/progress.h"
 #include "curvq/kernels/gram.h"
 #include "curvq/linalg/symmetric.h"
@@ -39,7 +40,7 @@ torch::Tensor stream_gradient(const DecoderModel& model, const torch::Tensor& hi
     const torch::Tensor logits = model.logits(x);
     torch::NoGradGuard no_grad;
     torch::Tensor from_logits = torch::softmax(logits, -1);
-    const torch::Tensor labels = torch::multinomial(from_logits, 1, false, generator);
+    const torch::Tensor labels = sample_labels(from_logits, generator);
     from_logits.scatter_add_(-1, labels, torch::full({labels.size(0), 1}, -1.0f));
     gradients.narrow(0, i, count).copy_(torch::autograd::grad({logits}, {x}, {from_logits})[0]);
   }

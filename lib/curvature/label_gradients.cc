@@ -10,6 +10,14 @@ void KfacOptions::validate() const {
   if (draws < 1) throw UsageError("draws is " + std::to_string(draws) + ", must be 1 or more");
 }
 
+torch::Tensor sample_labels(const torch::Tensor& p, torch::Generator generator) {
+  const int64_t last = p.size(-1) - 1;
+  const torch::Tensor sums = p.cpu().cumsum(-1);
+  const torch::Tensor points =
+      torch::rand({p.size(0), 1}, generator, sums.options()) * sums.narrow(-1, last, 1);
+  return torch::searchsorted(sums, points, /*out_int32=*/false, /*right=*/true).clamp_max_(last);
+}
+
 void check_labels(const KfacOptions& options, int64_t terms, int64_t outputs) {
   options.validate();
   if (options.sharing == WeightSharing::kReduce && terms > 1) {

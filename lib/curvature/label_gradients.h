@@ -7,6 +7,10 @@
 
 namespace curvq {
 
+// A class for each row of p [M, C], drawn with its probability: [M, 1]. One running sum and a
+// search, where torch::multinomial takes a logarithm of every class. On the host.
+torch::Tensor sample_labels(const torch::Tensor& p, torch::Generator generator);
+
 // Throws UsageError for options that do not fit: a sample has `terms` loss terms with `outputs`
 // outputs each.
 void check_labels(const KfacOptions& options, int64_t terms, int64_t outputs);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "curvature/label_gradients.h"
 #include "curvq/core/error.h"
 #include "curvq/core/log.h"
 #include "curvq/curvature/layer_factors.h"
@@ -49,7 +50,7 @@ class CrossEntropy : public Loss {
                                  torch::Generator generator) const override {
     const torch::Tensor p = torch::softmax(outputs, -1);
     const torch::Tensor labels =
-        torch::multinomial(p.reshape({-1, p.size(-1)}), 1, false, generator).view(targets.sizes());
+        sample_labels(p.reshape({-1, p.size(-1)}), generator).to(p.device()).view(targets.sizes());
     return minus_one_hot(p, labels, targets);
   }
 

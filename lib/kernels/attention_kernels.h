@@ -1,5 +1,6 @@
-// A step of attention_tile.h, written once for vectors V of 8 float32: F, load, store, set1, fma,
-// mul, add, sub, max (its second argument where one is NaN), power_of_two(magic + n), transpose.
+// A step of attention_tile.h, written once for vectors V of kLanes float32, 8 or 16: F, load,
+// store, set1, fma, mul, add, sub, max (its second argument where one is NaN), power_of_two(magic +
+// n), transpose of 8 x 8. Sums have the same order for all of them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace {
 template <class V>
 struct AttentionKernels {
   using F = typename V::F;
-  static constexpr int64_t kLanes = 8, kVectors = 2, kTileRows = 6;
+  // 16 columns by so many rows that the sums fill twelve vectors.
+  static constexpr int64_t kLanes = V::kLanes, kVectors = 16 / kLanes, kTileRows = 12 / kVectors;
   static constexpr int64_t kKeys = kAttentionKeys;
 
   // exp(x) for x <= 0, relative error below 4 * 2^-24; below -87 that of -87.
@@ -63,22 +65,24 @@ struct AttentionKernels {
                                              const float* b, int64_t ldb, bool add, float* out,
                                              int64_t ldout) {
     F sums[kRows][kVectors];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v)
         sums[i][v] = add ? V::load(out + i * ldout + v * kLanes) : V::set1(0);
     }
     for (int64_t d = 0; d < depth; ++d, b += ldb) {
-      const F b0 = V::load(b), b1 = V::load(b + kLanes);
-#pragma GCC unroll 6
+      F columns[kVectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) columns[v] = V::load(b + v * kLanes);
+#pragma GCC unroll 12
       for (int i = 0; i < kRows; ++i) {
         const F x = V::set1(a[i * lda + d]);
-        sums[i][0] = V::fma(x, b0, sums[i][0]);
-        sums[i][1] = V::fma(x, b1, sums[i][1]);
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = V::fma(x, columns[v], sums[i][v]);
       }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) V::store(out + i * ldout + v * kLanes, sums[i][v]);
@@ -102,7 +106,7 @@ struct AttentionKernels {
   static void soften(const AttentionTile& tile, int64_t row, int64_t seen) {
     float* s = tile.scores + row * kKeys;
     for (int64_t j = seen; j < kKeys; ++j) s[j] = -std::numeric_limits<float>::infinity();
-    alignas(32) float lanes[kLanes];
+    alignas(64) float lanes[kLanes];
     F most = V::load(s);
     for (int64_t j = kLanes; j < kKeys; j += kLanes) most = V::max(V::load(s + j), most);
     V::store(lanes, most);

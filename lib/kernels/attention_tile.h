@@ -27,7 +27,8 @@ using AttentionStep = void(const AttentionTile& tile, int64_t first, int64_t cou
 
 AttentionStep attention_step_scalar;
 #if defined(__x86_64__)
-AttentionStep attention_step_avx2;  // needs AVX2 and FMA
+AttentionStep attention_step_avx2;    // needs AVX2 and FMA
+AttentionStep attention_step_avx512;  // needs AVX-512 F, BW, VL and DQ
 #endif
 
 }  // namespace curvq::internal

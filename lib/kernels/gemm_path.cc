@@ -62,20 +62,20 @@ bool has_amx() {
 // Best last.
 const std::array kPaths = {
     GemmPath{"scalar", int16_tile_scalar, int8_tile_scalar, &panel_path_scalar, nullptr,
-             attention_step_scalar, always},
+             attention_step_scalar, double_tile_scalar, always},
 #if defined(__x86_64__)
     GemmPath{"avx2", int16_tile_avx2, int8_tile_avx2, &panel_path_avx2, nullptr,
-             attention_step_avx2, has_avx2},
+             attention_step_avx2, double_tile_avx2, has_avx2},
     GemmPath{"avx_vnni", int16_tile_avx2, int8_tile_avx2, &panel_path_avx_vnni, nullptr,
-             attention_step_avx2, has_avx_vnni},
+             attention_step_avx2, double_tile_avx2, has_avx_vnni},
     GemmPath{"avx512", int16_tile_avx512, int8_tile_avx2, &panel_path_avx512, nullptr,
-             attention_step_avx2, has_avx512},
+             attention_step_avx512, double_tile_avx512, has_avx512},
     GemmPath{"avx512_vnni", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vnni,
-             nullptr, attention_step_avx2, has_avx512_vnni},
+             nullptr, attention_step_avx512, double_tile_avx512, has_avx512_vnni},
     GemmPath{"avx512_vbmi", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vbmi,
-             nullptr, attention_step_avx2, has_avx512_vbmi},
+             nullptr, attention_step_avx512, double_tile_avx512, has_avx512_vbmi},
     GemmPath{"amx", int16_tile_avx512_vnni, int8_tile_avx512_vnni, &panel_path_avx512_vbmi,
-             &matrix_unit_amx, attention_step_avx2, has_amx},
+             &matrix_unit_amx, attention_step_avx512, double_tile_avx512, has_amx},
 #endif
 };
 
@@ -95,6 +95,8 @@ const GemmPath& select_gemm_path() {
   throw UsageError("CURVQ_CPU=" + std::string(forced) +
                    " is not possible on this machine; possible: " + possible);
 }
+
+DoubleTile* select_double_tile() { return select_gemm_path().double_tile; }
 
 void check_gemm(const QuantizedMatrix& weight, const float* x, int64_t m, int64_t ldx,
                 const void* out, int64_t ldout) {

@@ -5,6 +5,7 @@
 
 #include "curvq/formats/quantized_matrix.h"
 #include "kernels/attention_tile.h"
+#include "kernels/double_tile.h"
 #include "kernels/integer_tile.h"
 #include "kernels/matrix_unit.h"
 #include "kernels/panel.h"
@@ -18,6 +19,7 @@ struct GemmPath {
   const PanelPath* panels;
   const MatrixUnit* matrix;  // or null
   AttentionStep* attention_step;
+  DoubleTile* double_tile;
   bool (*supported)();
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "curvature/label_gradients.h"
 #include "curvq/core/error.h"
 #include "curvq/nn/differentiable_decoder.h"
 
@@ -29,9 +30,8 @@ TEST(OutputGradients, EqualThoseThatTheWeightGradientImplies) {
   torch::Generator generator = at::detail::createCPUGenerator(7);
   for (int64_t i = 0; i < windows; ++i) {
     const torch::Tensor logits = whole.forward(ids.narrow(0, i, 1))[0];
-    const torch::Tensor labels = torch::multinomial(
-        torch::softmax(model.logits(model.hidden_states(ids.narrow(0, i, 1)))[0], -1), 1, false,
-        generator);
+    const torch::Tensor labels = sample_labels(
+        torch::softmax(model.logits(model.hidden_states(ids.narrow(0, i, 1)))[0], -1), generator);
     const torch::Tensor nll =
         torch::nll_loss(torch::log_softmax(logits, -1), labels.flatten(), {}, at::Reduction::Sum);
     std::vector<torch::Tensor> weights;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "compress/lanes.h"
+#include "kernels/gemm_testing.h"
 
 namespace curvq::internal {
 namespace {
@@ -38,6 +40,37 @@ TEST(Panels, ProductsEqualPlainLoops) {
     }
   }
 }
+
+// Numbers whose sums round, on the instruction set of the machine and on this one.
+class PanelsTest : public CpuPathTest {};
+
+TEST_P(PanelsTest, EveryInstructionSetGivesTheSameBits) {
+  constexpr int64_t kRows = 300, kM = 19, kN = 21;
+  std::mt19937 generator(3);
+  std::normal_distribution<double> value;
+  std::vector<double> a(kRows * kM), b(kRows * kN);
+  for (std::vector<double>* v : {&a, &b}) {
+    for (double& element : *v) element = value(generator);
+  }
+  const Panels panels(b.data(), kRows, kN, kN);
+  const int64_t ldc = panels.count() * Panels::kWidth;
+  std::vector<double> c(kM * ldc, 0.5);
+  add_panel_product(kM, a.data(), kM, panels, 0, kRows, c.data());
+  for (int64_t i = 0; i < kM; ++i) {
+    for (int64_t j = 0; j < kN; ++j) {
+      double sum = 0.5;
+      for (int64_t begin = 0; begin < kRows; begin += 128) {
+        double part = 0;
+        for (int64_t k = begin; k < std::min(begin + 128, kRows); ++k)
+          part = std::fma(a[k * kM + i], b[k * kN + j], part);
+        sum += part;
+      }
+      ASSERT_EQ(c[i * ldc + j], sum) << i << ", " << j;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, PanelsTest, kAllCpuPaths, cpu_path_name);
 
 TEST(Lanes, AProductIsItsTermsInTurn) {
   std::mt19937 generator(5);

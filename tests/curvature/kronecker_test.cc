@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "curvature/label_gradients.h"
 #include "curvq/core/error.h"
 #include "curvq/curvature/statistics.h"
 #include "golden_layers.h"
@@ -197,6 +198,19 @@ TEST(Kronecker, SampledLabelsHaveTheExactSecondMoment) {
   const torch::Tensor sampled = g.transpose(1, 2).matmul(g) / kDraws;
   EXPECT_LT((sampled - exact).abs().max().item<double>(), 4 / std::sqrt(kDraws));
   EXPECT_THROW(sampled_label_gradients(logits, 0, make_generator(2)), UsageError);
+}
+
+// Four standard errors of a binomial count; a class that cannot be is never drawn.
+TEST(LayerFactors, LabelsAreDrawnWithTheirProbabilities) {
+  constexpr int64_t kRows = 40000;
+  const torch::Tensor p = torch::tensor({0.0f, 0.5f, 0.2f, 0.3f, 0.0f});
+  const torch::Tensor labels = sample_labels(p.expand({kRows, 5}), make_generator(3));
+  const torch::Tensor counts = torch::bincount(labels.flatten(), {}, 5);
+  for (int64_t c = 0; c < 5; ++c) {
+    const double share = static_cast<double>(p[c].item<float>());
+    EXPECT_NEAR(counts[c].item<double>(), kRows * share,
+                4 * std::sqrt(kRows * share * (1 - share)));
+  }
 }
 
 TEST(Kronecker, TokenWeights) {

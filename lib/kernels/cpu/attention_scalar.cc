@@ -8,6 +8,7 @@ namespace {
 
 // Arrays for vectors.
 struct Scalar {
+  static constexpr int kLanes = 8;
   struct F {
     float lane[8];
   };
