@@ -9,7 +9,7 @@
 
 namespace curvq::simt {
 
-constexpr int kConformanceIn = 8, kConformanceOut = 44;  // words a lane
+constexpr int kConformanceIn = 8, kConformanceOut = 48;  // words a lane
 // Of the results, those of a product of general numbers, which may differ in rounding.
 constexpr int kRoundedFirst = 4, kRoundedLast = 7;
 // From here on those of block-scaled products.
@@ -95,10 +95,16 @@ SIMT_KERNEL void conformance_kernel(const uint32_t* in, uint32_t* out) {
     // Scales are 2^-2 ... 2, another for each row and group, so that all sums are exact.
     const uint32_t steps = (w[7] >> 3 ^ w[7]) & 0x03030303u, other = (w[7] >> 5) & 0x03030303u;
     const uint32_t codes[4] = {w[7], w[7] * 5, w[7] * 9, w[7] * 13};
-    float nvfp4[4] = {}, mxfp4[4] = {};
+    float nvfp4[4] = {}, mxfp4[4] = {}, mxfp8[4] = {};
     mma_nvfp4<0, 1>(nvfp4, codes, w[7] * 3, w[7] * 7, 0x28282828u + steps * 8,
                     0x28282828u + other * 8);
     mma_mxfp4<2, 0>(mxfp4, codes, w[7] * 3, w[7] * 7, 0x7d7d7d7du + steps, 0x7d7d7d7du + other);
+    // E4M3 of 1/8 ... 3/2: four exponents, one bit of mantissa, a sign.
+    const auto small = [](uint32_t word) { return (word & 0x9c9c9c9cu) ^ 0x20202020u; };
+    const uint32_t bytes[4] = {small(codes[0]), small(codes[1]), small(codes[2]), small(codes[3])};
+    mma_mxfp8<3, 1>(mxfp8, bytes, small(w[7] * 3), small(w[7] * 7), 0x7d7d7d7du + steps,
+                    0x7d7d7d7du + other);
+    keep(kBlockScaledFirst + 8, mxfp8);
     keep(kBlockScaledFirst, nvfp4);
     keep(kBlockScaledFirst + 4, mxfp4);
   }

@@ -142,6 +142,18 @@ TEST(Emulator, BlockScaledProductsAreWhatPtxSays) {
   const auto b_at = [&](int k, int column) {
     return element(word(column * 4 + k % 32 / 8) * (k < 32 ? 3 : 7), k);
   };
+  // Of mma.m16n8k32 with bytes.
+  const auto byte_of = [](uint32_t codes, int k) {
+    const uint32_t halves = (codes & 0x9c9c9c9cu) ^ 0x20202020u;
+    return static_cast<double>(e4m3_to_f32(static_cast<uint8_t>(halves >> (8 * (k % 4)))));
+  };
+  const auto byte_a_at = [&](int row, int k) {
+    constexpr uint32_t kFactors[4] = {1, 5, 9, 13};
+    return byte_of(word(row % 8 * 4 + k % 16 / 4) * kFactors[row / 8 + k / 16 * 2], k);
+  };
+  const auto byte_b_at = [&](int k, int column) {
+    return byte_of(word(column * 4 + k % 16 / 4) * (k < 16 ? 3 : 7), k);
+  };
   const auto step = [](uint32_t steps, int byte) {
     return std::exp2(static_cast<double>(steps >> (8 * byte) & 3) - 2);
   };
@@ -158,6 +170,10 @@ TEST(Emulator, BlockScaledProductsAreWhatPtxSays) {
       const uint32_t* got = &out[lane * kConformanceOut + kBlockScaledFirst];
       EXPECT_EQ(std::bit_cast<float>(got[i]), nvfp4);
       EXPECT_EQ(std::bit_cast<float>(got[4 + i]), mxfp4);
+      double mxfp8 = 0;
+      for (int k = 0; k < 32; ++k) mxfp8 += byte_a_at(row, k) * byte_b_at(k, column);
+      EXPECT_EQ(std::bit_cast<float>(got[8 + i]),
+                mxfp8 * step(of_row, 3) * step(word(4 * column + 1) >> 5, 3));
     }
   }
 }

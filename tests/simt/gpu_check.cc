@@ -22,7 +22,10 @@
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/w4a4.h"
 #include "kernels/cuda/w4a4_launch.h"
+#include "kernels/cuda/w4a8.h"
+#include "kernels/cuda/w4a8_launch.h"
 #include "w4a4_cases.h"
+#include "w4a8_cases.h"
 
 namespace curvq {
 namespace {
@@ -86,14 +89,35 @@ W4A4Matrix quantize_on_device(const W4A4Case& c) {
   return rounded;
 }
 
+W4A8Inputs quantize_on_device(const W4A8Case& c) {
+  internal::W4A8Launch launch = internal::plan_w4a8(c.weight, c.m, c.ldx, c.ldout);
+  const cuda::Buffer x = upload(c.x);
+  W4A8Inputs rounded{c.m, c.weight.chunks, {}, {}};
+  rounded.codes.assign(c.m * c.weight.chunks * cuda::kW4A8Cols, 0x77);
+  rounded.scales.assign(c.m, -1);
+  const cuda::Buffer codes = upload(rounded.codes), scales = upload(rounded.scales);
+  launch.quantize.x = static_cast<const uint16_t*>(x.get());
+  launch.quantize.codes = static_cast<uint8_t*>(codes.get());
+  launch.quantize.scales = static_cast<float*>(scales.get());
+  cuda::check(cuda::launch_quantize_rows(c.type == Float16Type::kFloat16, launch.quantize, nullptr),
+              "the quantizer");
+  ok(cudaDeviceSynchronize(), "the quantizer");
+  cuda::check(cuda::copy_to_host(rounded.codes.data(), codes.get(),
+                                 static_cast<int64_t>(rounded.codes.size())),
+              "copying codes");
+  cuda::check(cuda::copy_to_host(rounded.scales.data(), scales.get(), c.m * 4), "copying scales");
+  return rounded;
+}
+
 // Into c->out.
-void multiply_on_device(W4A4Case* c) {
-  CudaW4A4Weight weight(c->weight, c->type);
+template <class Weight, class Case>
+void multiply_on_device(Case* c) {
+  Weight weight(c->weight, c->type);
   const cuda::Buffer x = upload(c->x), out = upload(c->out), bias = upload(c->bias);
   weight.multiply(static_cast<const uint16_t*>(x.get()), c->m, c->ldx,
                   c->bias.empty() ? nullptr : static_cast<const float*>(bias.get()),
                   static_cast<uint16_t*>(out.get()), c->ldout, nullptr);
-  ok(cudaDeviceSynchronize(), "the w4a4 kernel");
+  ok(cudaDeviceSynchronize(), "the product");
   cuda::check(cuda::copy_to_host(c->out.data(), out.get(), static_cast<int64_t>(c->out.size() * 2)),
               "copying out");
 }
@@ -144,7 +168,7 @@ class Check {
     const std::vector<uint32_t> in = simt::conformance_input();
     const std::vector<uint32_t> emulated = simt::run_conformance_emulated(in);
     std::vector<uint32_t> device;
-    const bool block_scaled = cuda_w4a4_available();
+    const bool block_scaled = cuda_block_scaled_available();
     cuda::check(simt::run_conformance_device(in, block_scaled, &device), "the conformance kernel");
     for (size_t i = 0; !block_scaled && i < device.size(); ++i)
       if (static_cast<int>(i % simt::kConformanceOut) >= simt::kBlockScaledFirst)
@@ -182,33 +206,39 @@ class Check {
     std::printf("%d products checked, %d failures so far\n", checks_, failures_);
   }
 
-  // The quantizer of activations on any device, products by block-scaled tensor cores where it has
+  // The quantizers of activations on any device, products by block-scaled tensor cores where it has
   // them.
-  void w4a4() {
+  void block_scaled() {
     std::string why;
-    const bool products = cuda_w4a4_available(&why);
-    if (!products) std::printf("w4a4: products NOT RUN: %s\n", why.c_str());
-    json_ << ",\n  \"w4a4\": {\"products\": \"" << (products ? "run" : why) << "\", \"checks\": [";
+    const bool products = cuda_block_scaled_available(&why);
+    if (!products) std::printf("w4a4, w4a8: products NOT RUN: %s\n", why.c_str());
+    json_ << ",\n  \"block_scaled\": {\"products\": \"" << (products ? "run" : why)
+          << "\", \"checks\": [";
     const char* separator = "\n    ";
-    for (const W4A4Kind& kind : w4a4_kinds()) {
-      for (const auto& [m, n, k, exact] :
-           {std::tuple{1, 40, 96, false}, {300, 130, 1056, false}, {257, 256, 512, true}}) {
-        W4A4Case c = make_w4a4_case(kind, m, n, k, exact, checks_);
-        const W4A4Matrix x = quantize_on_device(c);
-        std::string problem = quantizer_problem(c, x);
-        if (problem.empty() && products) {
-          multiply_on_device(&c);
-          problem = product_problem(c, x);
-        }
-        if (!problem.empty()) {
-          ++failures_;
-          std::printf("WRONG %s: %s\n", c.name().c_str(), problem.c_str());
-        }
-        json_ << separator << "{\"case\": \"" << c.name()
-              << "\", \"right\": " << (problem.empty() ? "true" : "false") << "}";
-        separator = ",\n    ";
-        ++checks_;
+    const auto check = [&](auto c, const auto& multiply) {
+      const auto x = quantize_on_device(c);
+      std::string problem = quantizer_problem(c, x);
+      if (problem.empty() && products) {
+        multiply(&c);
+        problem = product_problem(c, x);
       }
+      if (!problem.empty()) {
+        ++failures_;
+        std::printf("WRONG %s: %s\n", c.name().c_str(), problem.c_str());
+      }
+      json_ << separator << "{\"case\": \"" << c.name()
+            << "\", \"right\": " << (problem.empty() ? "true" : "false") << "}";
+      separator = ",\n    ";
+      ++checks_;
+    };
+    for (const auto& [m, n, k, exact] :
+         {std::tuple{1, 40, 96, false}, {300, 130, 1056, false}, {257, 256, 512, true}}) {
+      for (const W4A4Kind& kind : w4a4_kinds())
+        check(make_w4a4_case(kind, m, n, k, exact, checks_),
+              multiply_on_device<CudaW4A4Weight, W4A4Case>);
+      for (const auto type : {Float16Type::kBFloat16, Float16Type::kFloat16})
+        check(make_w4a8_case(type, m, n, k, exact, checks_),
+              multiply_on_device<CudaW4A8Weight, W4A8Case>);
     }
     json_ << "\n  ]}";
     std::printf("%d checks, %d failures so far\n", checks_, failures_);
@@ -295,7 +325,7 @@ int run(const std::string& path, bool small) {
   Check check;
   check.conformance(path + ".golden");
   check.correctness(small);
-  check.w4a4();
+  check.block_scaled();
   if (!small) check.timing(180);
   return check.finish(path);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants bugs into the text of the W4A16 and W4A4 kernels, one at a time, and demands that its emulated tests fail for each.
+"""Plants bugs into the text of the W4A16, W4A4 and W4A8 kernels, one at a time, and demands that its emulated tests fail for each.
 
 usage: mutants.py --source TOP --compiler 'g++ FLAGS...' [--only N] --objects OBJECT... -lLIBRARY...
 
@@ -18,7 +18,9 @@ import tempfile
 KERNEL = "lib/kernels/cuda/w4a16_kernel.h"
 UNPACK = "lib/kernels/cuda/w4a16_unpack.h"
 W4A4 = "lib/kernels/cuda/w4a4_kernel.h"
+W4A8 = "lib/kernels/cuda/w4a8_kernel.h"
 QUANTIZE = "lib/kernels/cuda/quantize_kernel.h"
+TESTS = {W4A4: "W4A4", QUANTIZE: "W4A4", W4A8: "W4A8"}
 # What is broken, the file, the text, and what it becomes. Each text stands there once.
 MUTANTS = [
     ("no barrier before a stage is read", KERNEL,
@@ -62,6 +64,22 @@ MUTANTS = [
     ("quantizer: 1.75 does not carry", QUANTIZE, "largest + 0x200000u", "largest"),
     ("quantizer: infinity is rounded", QUANTIZE, "const bool finite = largest < 0x7f800000u;", "const bool finite = largest <= 0x7f800000u;"),
     ("quantizer: words of one pass", QUANTIZE, "if (lane % kRowLanes == pass) mine = scales;", "if (lane % kRowLanes <= pass) mine = scales;"),
+    ("W4A8: no barrier before a stage is read", W4A8,
+     "sync_block();  // this stage is there for all, and all are done with the one filled next", ""),
+    ("W4A8: wait_group off by one", W4A8, "cp_async_wait<C::kStages - 2>()", "cp_async_wait<C::kStages - 1>()"),
+    ("W4A8: no end of the tokens", W4A8, "row < left_tokens ? row : left_tokens", "row"),
+    ("W4A8: no end of the rows", W4A8, "row < left_rows ? row : left_rows", "row"),
+    ("W4A8: another swizzle", W4A8, "(piece ^ row % 8) * 16", "(piece ^ row % 4) * 16"),
+    ("W4A8: a wrong entry of the table", W4A8, "kSecond = 0x4c484440u", "kSecond = 0x4c484540u"),
+    ("W4A8: signs of the other half", W4A8, "(word << 4 & kSigns)", "(word & kSigns)"),
+    ("W4A8: scales of the first rows", W4A8, "row_tile % 2 == 1, sums", "false, sums"),
+    ("W4A8: bytes of the first step", W4A8, "mma_mxfp8<kStep, 1>", "mma_mxfp8<0, 1>"),
+    ("W4A8: no barrier before out is read", W4A8, "  sync_block();\n  constexpr int kPieces", "  constexpr int kPieces"),
+    ("W4A8: no barrier after the last stage", W4A8, "cp_async_wait<0>();\n  sync_block();", "cp_async_wait<0>();"),
+    ("W4A8: tokens are not scaled", W4A8, "s[0] * scale + bias0", "s[0] + bias0"),
+    ("W4A8: scales of zeros are zero", W4A8, "if (scale == 0.0f) scale = 0x1p-23f;", ""),
+    ("W4A8: a part of the row's magnitude", W4A8, "for (int mask = 1; mask < 32; mask *= 2)", "for (int mask = 2; mask < 32; mask *= 2)"),
+    ("W4A8: no end of the columns", W4A8, "column + 8 <= p.k", "column <= p.k"),
 ]
 
 
@@ -78,12 +96,12 @@ def try_mutant(arguments, mutant, folder):
     source = pathlib.Path(arguments.source)
     program = folder / "simt_test"
     build = [*shlex.split(arguments.compiler), "-std=c++20", "-O1", "-w", f"-I{folder}/lib", f"-I{source}/lib", f"-I{source}/include",
-             f"-I{source}/tests/simt", *(str(source / f"tests/simt/emulated_{kernel}.cc") for kernel in ("w4a16", "w4a4")), *arguments.objects, "-o", str(program)]
+             f"-I{source}/tests/simt", *(str(source / f"tests/simt/emulated_{kernel}.cc") for kernel in ("w4a16", "w4a4", "w4a8")), *arguments.objects, "-o", str(program)]
     built = subprocess.run(build, capture_output=True, text=True)
     if built.returncode != 0:
         return f"{what}: does not compile: {built.stderr[:300]}"
     try:
-        ran = subprocess.run([program, "--gtest_filter=W4A4.*" if file in (W4A4, QUANTIZE) else "--gtest_filter=W4A16.*", "--gtest_brief=1"], capture_output=True, text=True, timeout=900)
+        ran = subprocess.run([program, f"--gtest_filter={TESTS.get(file, 'W4A16')}.*", "--gtest_brief=1"], capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
         return f"{what}: hangs"
     kinds = sorted({k for k in ("shared-race", "async-race", "global-race", "global-bounds", "shared-uninitialised", "async-unwaited")

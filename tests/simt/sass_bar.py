@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The bar for the machine code of the W4A16 and W4A4 kernels: reads it out of compiled objects and compares it with the
+"""The bar for the machine code of the W4A16, W4A4 and W4A8 kernels: reads it out of compiled objects and compares it with the
 committed figures. Fails on spills, on missing tensor-core instructions, and on more instructions, registers or shared memory
 than committed.
 
@@ -20,13 +20,13 @@ FORMATS = ["nvfp4", "mxfp4", "int4_group32", "int4_group64"]
 # a tensor-core instruction (the largest tile).
 MOST_A_DECODE_CHUNK = {"bf16": 190, "f16": 200}
 MOST_AN_HMMA = 4.8
-# Of the W4A4 kernel (sm_120): a warp's 64 x 64 outputs by 128 columns are 64 tensor-core instructions, each with at most so many
-# around it; two blocks a multiprocessor leave 255 registers.
-W4A4_OMMA, MOST_AN_OMMA, MOST_W4A4_REGISTERS = 64, 2.6, 255
+# Of the block-scaled kernels (sm_120): a warp's 64 x 64 (W4A8: 64 x 32) outputs by 128 columns are 64 tensor-core instructions, each
+# with at most so many around it; two blocks a multiprocessor leave 255 registers.
+BLOCK_SCALED = {"w4a4": ("OMMA", 2.6), "w4a8": ("QMMA", 5.1)}
+BLOCK_SCALED_MMA, MOST_REGISTERS = 64, 255
 # Those that the half-rate integer pipe executes.
 INTEGER = {"LOP3", "SHF", "PRMT", "IADD3", "LEA", "ISETP", "IMNMX", "VIMNMX", "VIADD", "SEL", "MOV", "FLO", "POPC", "VIADDMNMX", "IADD"}
-W4A4_NAME = re.compile(r"w4a4_kernel.*BlockScaleE(\d)ELb(\d)E")
-QUANTIZE_NAME = re.compile(r"quantize_kernel.*BlockScaleE(\d)ELb(\d)E")
+BLOCK_SCALED_NAME = re.compile(r"\d(w4a4|w4a8|quantize|quantize_rows)_kernelI(.*)EEv")
 NAME = re.compile(r"w4a16_kernel.*W4FormatE(\d)ELb(\d)ELi(\d+)ELi(\d+)ELi(\d+)ELi(\d+)E")
 
 
@@ -76,29 +76,29 @@ def spills_of(label, instructions, used):
     return []
 
 
-def w4a4_problems(code, resources):
-    """What is wrong with the W4A4 kernel and its quantizer, and how many there are."""
+def block_scaled_problems(code, resources):
+    """What is wrong with the W4A4 and W4A8 kernels and their quantizers, and how many there are."""
     problems, found = [], 0
     for (name, architecture), instructions in code.items():
-        match = W4A4_NAME.search(name) or QUANTIZE_NAME.search(name)
+        match = BLOCK_SCALED_NAME.search(name)
         if match is None:
             continue
         found += 1
         used = resources[(name, architecture)]
-        kernel = "w4a4" if W4A4_NAME.search(name) else "quantize"
-        label = f"{kernel} {['nvfp4', 'mxfp4'][int(match[1])]} {'f16' if match[2] == '1' else 'bf16'} {architecture}"
+        label = f"{match[1]} {match[2]} {architecture}"
         problems += spills_of(label, instructions, used)
-        if kernel == "quantize" or not architecture.startswith("120"):
-            continue  # elsewhere the kernel stops at once
-        body = main_loop(instructions, "OMMA")
-        omma = sum(i[1] == "OMMA" for i in body)
+        if match[1] not in BLOCK_SCALED or not architecture.startswith("120"):
+            continue  # elsewhere the products stop at once
+        opcode, most = BLOCK_SCALED[match[1]]
+        body = main_loop(instructions, opcode)
+        mma = sum(i[1] == opcode for i in body)
         total = sum(i[1] != "NOP" for i in body)
-        if omma != W4A4_OMMA:
-            problems.append(f"{label}: {omma} OMMA in the main loop, {W4A4_OMMA} wanted")
-        elif total / omma > MOST_AN_OMMA:
-            problems.append(f"{label}: {total / omma:.2f} instructions an OMMA, at most {MOST_AN_OMMA} are allowed")
-        if used["REG"] > MOST_W4A4_REGISTERS:
-            problems.append(f"{label}: {used['REG']} registers, at most {MOST_W4A4_REGISTERS} are allowed")
+        if mma != BLOCK_SCALED_MMA:
+            problems.append(f"{label}: {mma} {opcode} in the main loop, {BLOCK_SCALED_MMA} wanted")
+        elif total / mma > most:
+            problems.append(f"{label}: {total / mma:.2f} instructions an {opcode}, at most {most} are allowed")
+        if used["REG"] > MOST_REGISTERS:
+            problems.append(f"{label}: {used['REG']} registers, at most {MOST_REGISTERS} are allowed")
         if not any(i[2].startswith("LDGSTS.E.BYPASS.128") for i in body):
             problems.append(f"{label}: no asynchronous 16-byte copies in the main loop")
     return problems, found
@@ -108,7 +108,7 @@ def figures_of(path):
     """Rows {(format, type, tokens, architecture): figures}, what is wrong whatever the figures say, and kernels without figures."""
     rows = {}
     code, resources = read_sass(path)
-    problems, others = w4a4_problems(code, resources)
+    problems, others = block_scaled_problems(code, resources)
     for (name, architecture), instructions in code.items():
         match = NAME.search(name)
         if match is None:

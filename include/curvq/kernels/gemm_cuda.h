@@ -9,6 +9,7 @@
 #include "curvq/formats/quantized_matrix.h"
 #include "curvq/kernels/w4a16.h"
 #include "curvq/kernels/w4a4.h"
+#include "curvq/kernels/w4a8.h"
 
 namespace curvq {
 
@@ -66,15 +67,15 @@ class CudaW4A16Weight {
 
 // True if cuda_available() and the device has block-scaled mma.sync (compute capability 12.x); else
 // `why` (if not null) says what is missing.
-bool cuda_w4a4_available(std::string* why = nullptr);
+bool cuda_block_scaled_available(std::string* why = nullptr);
 
 // A weight of 4 bits in device memory whose products round the activations to the same format, as
 // W4A4 checkpoints ask for. Meant for many rows; for few, CudaW4A16Weight reads the same bytes and
 // rounds nothing. Not thread-safe; products of one weight go to one stream at a time.
 class CudaW4A4Weight {
  public:
-  // `type`: of x and out. Throws UnsupportedError unless cuda_w4a4_available(), ResourceError if
-  // device memory does not suffice.
+  // `type`: of x and out. Throws UnsupportedError unless cuda_block_scaled_available(),
+  // ResourceError if device memory does not suffice.
   CudaW4A4Weight(const W4A4Matrix& weight, Float16Type type);
   ~CudaW4A4Weight();
   CudaW4A4Weight(const CudaW4A4Weight&) = delete;
@@ -90,6 +91,24 @@ class CudaW4A4Weight {
                 int64_t ldout, void* stream);
 
   // Which kernel runs and why, for people.
+  std::string kernel() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// MXFP4 weights in device memory whose products round the activations to E4M3 with a scale a token.
+// Otherwise as CudaW4A4Weight, within the bound of w4a8_reference().
+class CudaW4A8Weight {
+ public:
+  CudaW4A8Weight(const W4A8Weight& weight, Float16Type type);
+  ~CudaW4A8Weight();
+  CudaW4A8Weight(const CudaW4A8Weight&) = delete;
+  CudaW4A8Weight& operator=(const CudaW4A8Weight&) = delete;
+
+  void multiply(const uint16_t* x, int64_t m, int64_t ldx, const float* bias, uint16_t* out,
+                int64_t ldout, void* stream);
   std::string kernel() const;
 
  private:

@@ -44,7 +44,7 @@ std::string launch_w4a4(BlockScale scale, bool f16, const W4A4Args& args, void* 
   return text(error);
 }
 
-std::string w4a4_status() {
+std::string block_scaled_status() {
   int device = 0, major = 0, minor = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess)

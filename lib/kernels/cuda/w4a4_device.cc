@@ -25,16 +25,16 @@ void grow(std::unique_ptr<cuda::Buffer>& buffer, int64_t& bytes, int64_t wanted)
 
 }  // namespace
 
-bool cuda_w4a4_available(std::string* why) {
+bool cuda_block_scaled_available(std::string* why) {
   std::string status = cuda::device_status();
-  if (status.empty()) status = cuda::w4a4_status();
+  if (status.empty()) status = cuda::block_scaled_status();
   if (why != nullptr) *why = status;
   return status.empty();
 }
 
 CudaW4A4Weight::CudaW4A4Weight(const W4A4Matrix& weight, Float16Type type) {
   std::string why;
-  if (!cuda_w4a4_available(&why)) throw UnsupportedError("cuda w4a4: " + why);
+  if (!cuda_block_scaled_available(&why)) throw UnsupportedError("cuda w4a4: " + why);
   W4A4Matrix shape = weight;
   shape.codes = {};
   shape.scales = {};

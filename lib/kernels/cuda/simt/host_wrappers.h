@@ -140,10 +140,11 @@ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
   mma_16816<f16_to_f32>("mma_f16", d, a, b0, b1, site);
 }
 
-// The same of 64 columns of E2M1, each row's groups of kGroup scaled.
-template <int kGroup, float (*kScale)(uint8_t)>
-void mma_16864(const char* name, float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-               uint32_t sa, uint32_t sb, int byte, int lane_b, Site site) {
+// The same of 32 bytes a row, elements of kBits each, of which every kGroup are scaled.
+template <int kBits, int kGroup, float (*kValue)(uint8_t), float (*kScale)(uint8_t)>
+void mma_block_scaled(const char* name, float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                      uint32_t b1, uint32_t sa, uint32_t sb, int byte, int lane_b, Site site) {
+  constexpr int kWord = 32 / kBits, kColumns = 8 * kWord;  // elements of a word, of a row
   struct Lane {
     float* d;
     uint32_t a[4], b[2], sa, sb;
@@ -155,15 +156,15 @@ void mma_16864(const char* name, float (&d)[4], const uint32_t (&a)[4], uint32_t
     const auto scale = [](uint32_t scales, int at) {
       return kScale(static_cast<uint8_t>(scales >> (8 * at)));
     };
-    double rows[16][64], columns[8][64];
+    double rows[16][kColumns], columns[8][kColumns];
     for (int l = 0; l < kWarp; ++l) {
-      for (int n = 0; n < 8; ++n) {
-        const auto value = [n](uint32_t codes) {
-          return e2m1_to_f32(static_cast<uint8_t>(codes >> (4 * n)));
+      for (int n = 0; n < kWord; ++n) {
+        const auto value = [n](uint32_t word) {
+          return kValue(static_cast<uint8_t>(word >> (kBits * n)));
         };
-        const int g = l / 4, k = l % 4 * 8 + n;
-        for (int i = 0; i < 4; ++i) rows[g + 8 * (i % 2)][k + 32 * (i / 2)] = value(of(l)->a[i]);
-        for (int i = 0; i < 2; ++i) columns[g][k + 32 * i] = value(of(l)->b[i]);
+        const int g = l / 4, k = l % 4 * kWord + n, half = kColumns / 2;
+        for (int i = 0; i < 4; ++i) rows[g + 8 * (i % 2)][k + half * (i / 2)] = value(of(l)->a[i]);
+        for (int i = 0; i < 2; ++i) columns[g][k + half * i] = value(of(l)->b[i]);
       }
     }
     double sums[16][8] = {};
@@ -171,7 +172,7 @@ void mma_16864(const char* name, float (&d)[4], const uint32_t (&a)[4], uint32_t
       for (int column = 0; column < 8; ++column) {
         const uint32_t sa = of(4 * (row % 8) + row / 8)->sa;
         const uint32_t sb = of(4 * column + of(0)->lane_b)->sb;
-        for (int group = 0; group < 64 / kGroup; ++group) {
+        for (int group = 0; group < kColumns / kGroup; ++group) {
           double sum = 0;
           for (int k = group * kGroup; k < (group + 1) * kGroup; ++k)
             sum += rows[row][k] * columns[column][k];
@@ -190,13 +191,21 @@ template <int kByte, int kLaneB>
 void mma_nvfp4(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, uint32_t sa,
                uint32_t sb, Site site = Site::current()) {
   static_assert(kByte == 0);
-  mma_16864<16, e4m3_to_f32>("mma_nvfp4", d, a, b0, b1, sa, sb, kByte, kLaneB, site);
+  mma_block_scaled<4, 16, e2m1_to_f32, e4m3_to_f32>("mma_nvfp4", d, a, b0, b1, sa, sb, kByte,
+                                                    kLaneB, site);
 }
 template <int kByte, int kLaneB>
 void mma_mxfp4(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, uint32_t sa,
                uint32_t sb, Site site = Site::current()) {
   static_assert(kByte == 0 || kByte == 2);
-  mma_16864<32, e8m0_to_f32>("mma_mxfp4", d, a, b0, b1, sa, sb, kByte, kLaneB, site);
+  mma_block_scaled<4, 32, e2m1_to_f32, e8m0_to_f32>("mma_mxfp4", d, a, b0, b1, sa, sb, kByte,
+                                                    kLaneB, site);
+}
+template <int kByte, int kLaneB>
+void mma_mxfp8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, uint32_t sa,
+               uint32_t sb, Site site = Site::current()) {
+  mma_block_scaled<8, 32, e4m3_to_f32, e8m0_to_f32>("mma_mxfp8", d, a, b0, b1, sa, sb, kByte,
+                                                    kLaneB, site);
 }
 
 inline uint32_t to_e2m1x8(const float (&v)[8]) {

@@ -166,16 +166,16 @@ SIMT_MMA(mma_f16, "f16")
 #define SIMT_FAMILY 0
 #endif
 
-// d = (a sa) (b sb)^T + d for 64 columns of E2M1. Scales are bytes: four of E4M3, for 16 columns
-// each (mma_nvfp4), or from kByte on two of E8M0, for 32 each (mma_mxfp4). Lanes 4 g and 4 g + 1
-// hold those of rows g and g + 8 of a, lane 4 g + kLaneB those of row g of b. Capability 12.x has
-// it; elsewhere it stops the kernel.
+// d = (a sa) (b sb)^T + d for 64 columns of E2M1 or 32 of E4M3 (mma_mxfp8). Scales are bytes: four
+// of E4M3, for 16 columns each (mma_nvfp4), from kByte on two of E8M0, for 32 each (mma_mxfp4), or
+// one of them (mma_mxfp8). Lanes 4 g and 4 g + 1 hold those of rows g and g + 8 of a, lane 4 g +
+// kLaneB those of row g of b. Capability 12.x has it; elsewhere it stops the kernel.
 #if SIMT_FAMILY >= 1200
-#define SIMT_MMA_BLOCK_SCALED(name, kind, type)                                               \
+#define SIMT_MMA_BLOCK_SCALED(name, kind, shape, elements, scales)                            \
   template <int kByte, int kLaneB>                                                            \
   SIMT_DEVICE void name(float(&d)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1,        \
                         uint32_t sa, uint32_t sb) {                                           \
-    asm("mma.sync.aligned." kind ".m16n8k64.row.col.f32.e2m1.e2m1.f32." type                  \
+    asm("mma.sync.aligned." kind "." shape ".row.col.f32." elements ".f32." scales            \
         " {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3},{%10},{%12,%13},{%11},{%12,%14};" \
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                      \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(sa), "r"(sb),     \
@@ -183,15 +183,19 @@ SIMT_MMA(mma_f16, "f16")
           "h"(static_cast<uint16_t>(kLaneB)));                                                \
   }
 #else
-#define SIMT_MMA_BLOCK_SCALED(name, kind, type)                                          \
+#define SIMT_MMA_BLOCK_SCALED(name, kind, shape, elements, scales)                       \
   template <int kByte, int kLaneB>                                                       \
   SIMT_DEVICE void name(float(&)[4], const uint32_t(&)[4], uint32_t, uint32_t, uint32_t, \
                         uint32_t) {                                                      \
     __trap();                                                                            \
   }
 #endif
-SIMT_MMA_BLOCK_SCALED(mma_nvfp4, "kind::mxf4nvf4.block_scale.scale_vec::4X", "ue4m3")
-SIMT_MMA_BLOCK_SCALED(mma_mxfp4, "kind::mxf4.block_scale.scale_vec::2X", "ue8m0")
+SIMT_MMA_BLOCK_SCALED(mma_nvfp4, "kind::mxf4nvf4.block_scale.scale_vec::4X", "m16n8k64",
+                      "e2m1.e2m1", "ue4m3")
+SIMT_MMA_BLOCK_SCALED(mma_mxfp4, "kind::mxf4.block_scale.scale_vec::2X", "m16n8k64", "e2m1.e2m1",
+                      "ue8m0")
+SIMT_MMA_BLOCK_SCALED(mma_mxfp8, "kind::mxf8f6f4.block_scale.scale_vec::1X", "m16n8k32",
+                      "e4m3.e4m3", "ue8m0")
 #undef SIMT_MMA_BLOCK_SCALED
 
 // Eight E2M1 codes, the first in the lowest bits; to nearest even, beyond 6 is 6.
