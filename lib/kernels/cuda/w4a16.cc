@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "curvq/core/error.h"
+#include "kernels/cuda/product_sizes.h"
 #include "kernels/cuda/w4a16_format.h"
 
 namespace curvq::internal {
@@ -26,15 +27,9 @@ int choose_splits(int64_t tiles, int64_t chunks, int64_t slots) {
 W4A16Launch plan_w4a16(const W4A16Weight& weight, int64_t m, int64_t ldx, int64_t ldout,
                        int multiprocessors, int splits) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto fail = [](const std::string& what) { throw UsageError("w4a16: " + what); };
-  if (m < 0 || m > kMost / 16) fail("m is " + std::to_string(m));
-  if (ldx < weight.cols || ldx > kMost || ldx % 8 != 0)
-    fail("ldx is " + std::to_string(ldx) + "; it must be at least " + std::to_string(weight.cols) +
-         " and a multiple of 8, so that rows of x start on 16 bytes");
-  if (ldout < weight.rows || ldout > kMost)
-    fail("ldout is " + std::to_string(ldout) + "; rows of out have " + std::to_string(weight.rows) +
-         " elements");
-  if (multiprocessors < 1 || splits < 0) fail("multiprocessors and splits must be positive");
+  check_product_sizes("w4a16", m, kMost / 16, ldx, ldout, weight.rows, weight.cols);
+  if (multiprocessors < 1 || splits < 0)
+    throw UsageError("w4a16: multiprocessors and splits must be positive");
 
   W4A16Launch launch{};
   launch.format = w4_format(weight.scheme);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "curvq/core/error.h"
 #include "curvq/formats/dtype.h"
 #include "curvq/formats/minifloat.h"
+#include "kernels/cuda/product_sizes.h"
 
 namespace curvq {
 namespace internal {
@@ -22,18 +22,11 @@ cuda::BlockScale block_scale(const Scheme& scheme) {
 }
 
 W4A4Launch plan_w4a4(const W4A4Matrix& weight, int64_t m, int64_t ldx, int64_t ldout) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto fail = [](const std::string& what) { throw UsageError("w4a4: " + what); };
-  if (m < 0 || m > kMost / 1024) fail("m is " + std::to_string(m));
-  if (ldx < weight.cols || ldx > kMost || ldx % 8 != 0)
-    fail("ldx is " + std::to_string(ldx) + "; it must be at least " + std::to_string(weight.cols) +
-         " and a multiple of 8, so that rows of x start on 16 bytes");
-  if (ldout < weight.rows || ldout > kMost)
-    fail("ldout is " + std::to_string(ldout) + "; rows of out have " + std::to_string(weight.rows) +
-         " elements");
+  constexpr int64_t kMost = 1 << 20;  // rows of x that blocks of a grid can be for
+  check_product_sizes("w4a4", m, kMost, ldx, ldout, weight.rows, weight.cols);
   if (!(weight.input_divisor > 0) || !std::isfinite(weight.input_divisor))
-    fail("the scale of the inputs is " + std::to_string(weight.input_divisor) +
-         "; calibrate the activations when quantizing (a scheme with inputs of nvfp4)");
+    throw UsageError("w4a4: the scale of the inputs is " + std::to_string(weight.input_divisor) +
+                     "; calibrate the activations when quantizing (a scheme with inputs of nvfp4)");
 
   W4A4Launch launch{};
   launch.scale = block_scale(weight.scheme);

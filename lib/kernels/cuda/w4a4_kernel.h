@@ -131,6 +131,24 @@ SIMT_DEVICE void multiply_step(uint32_t x, uint32_t w, int warp_x, int warp_w,
   }
 }
 
+// A tile of outputs in shared memory, rows kRowBytes apart, into p.out [rows, columns].
+template <int kRows, int kColumns, uint32_t kRowBytes, int kThreads, class Args>
+SIMT_DEVICE void store_rows(const Args& p, int first_row, int rows, int first_column, int columns) {
+  using namespace simt;
+  constexpr int kPieces = kColumns / 8;  // of 16 bytes, a row
+  for (int at = thread_index(); at < kRows * kPieces; at += kThreads) {
+    const int row = first_row + at / kPieces, column = first_column + at % kPieces * 8;
+    if (row >= rows) break;
+    const uint32_t from = static_cast<uint32_t>(at / kPieces) * kRowBytes + at % kPieces * 16;
+    uint16_t* to = p.out + static_cast<int64_t>(row) * p.ldout + column;
+    if (p.wide_stores && column + 8 <= columns) {
+      stg(reinterpret_cast<U32x4*>(to), lds<U32x4>(from));
+    } else {
+      for (int e = 0; e < 8 && column + e < columns; ++e) stg(to + e, lds<uint16_t>(from + 2 * e));
+    }
+  }
+}
+
 // Scales, adds the bias, rounds, and stores rows of out through shared memory.
 template <class C>
 SIMT_DEVICE void store_sums(const W4A4Args& p, int row_tile, int token_tile, int warp_x, int warp_w,
@@ -160,19 +178,8 @@ SIMT_DEVICE void store_sums(const W4A4Args& p, int row_tile, int token_tile, int
     }
   }
   sync_block();
-  constexpr int kPieces = kW4A4Rows / 8;  // of 16 bytes, a row
-  for (int at = thread_index(); at < kW4A4Rows * kPieces; at += C::kThreads) {
-    const int row = at / kPieces, token = token_tile * kW4A4Rows + row;
-    const int column = row_tile * kW4A4Rows + at % kPieces * 8;
-    if (token >= p.x.rows) break;
-    const uint32_t from = static_cast<uint32_t>(row) * C::kOutRowBytes + at % kPieces * 16;
-    uint16_t* to = p.out + static_cast<int64_t>(token) * p.ldout + column;
-    if (p.wide_stores && column + 8 <= p.w.rows) {
-      stg(reinterpret_cast<U32x4*>(to), lds<U32x4>(from));
-    } else {
-      for (int e = 0; e < 8 && column + e < p.w.rows; ++e) stg(to + e, lds<uint16_t>(from + 2 * e));
-    }
-  }
+  store_rows<kW4A4Rows, kW4A4Rows, C::kOutRowBytes, C::kThreads>(
+      p, token_tile * kW4A4Rows, p.x.rows, row_tile * kW4A4Rows, p.w.rows);
 }
 
 template <class C>

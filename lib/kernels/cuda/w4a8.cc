@@ -2,24 +2,17 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "curvq/core/error.h"
 #include "curvq/formats/minifloat.h"
+#include "kernels/cuda/product_sizes.h"
 
 namespace curvq {
 namespace internal {
 
 W4A8Launch plan_w4a8(const W4A8Weight& weight, int64_t m, int64_t ldx, int64_t ldout) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto fail = [](const std::string& what) { throw UsageError("w4a8: " + what); };
-  if (m < 0 || m > kMost / 1024) fail("m is " + std::to_string(m));
-  if (ldx < weight.cols || ldx > kMost || ldx % 8 != 0)
-    fail("ldx is " + std::to_string(ldx) + "; it must be at least " + std::to_string(weight.cols) +
-         " and a multiple of 8, so that rows of x start on 16 bytes");
-  if (ldout < weight.rows || ldout > kMost)
-    fail("ldout is " + std::to_string(ldout) + "; rows of out have " + std::to_string(weight.rows) +
-         " elements");
+  constexpr int64_t kMost = 1 << 20;  // rows of x that blocks of a grid can be for
+  check_product_sizes("w4a8", m, kMost, ldx, ldout, weight.rows, weight.cols);
   const auto tiles = [](int64_t rows, int64_t tile) {
     return static_cast<int>((rows + tile - 1) / tile);
   };

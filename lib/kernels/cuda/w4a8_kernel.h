@@ -162,20 +162,8 @@ SIMT_DEVICE void store_sums(const W4A8Args& p, int row_tile, int token_tile, int
     }
   }
   sync_block();
-  constexpr int kPieces = kW4A8Rows / 8;  // of 16 bytes, a row
-  for (int at = thread_index(); at < kW4A8Tokens * kPieces; at += C::kThreads) {
-    const int row = at / kPieces, token = token_tile * kW4A8Tokens + row;
-    const int column = row_tile * kW4A8Rows + at % kPieces * 8;
-    if (token >= p.m) break;
-    const uint32_t from = static_cast<uint32_t>(row) * C::kOutRowBytes + at % kPieces * 16;
-    uint16_t* to = p.out + static_cast<int64_t>(token) * p.ldout + column;
-    if (p.wide_stores && column + 8 <= p.columns) {
-      stg(reinterpret_cast<U32x4*>(to), lds<U32x4>(from));
-    } else {
-      for (int e = 0; e < 8 && column + e < p.columns; ++e)
-        stg(to + e, lds<uint16_t>(from + 2 * e));
-    }
-  }
+  store_rows<kW4A8Tokens, kW4A8Rows, C::kOutRowBytes, C::kThreads>(p, token_tile * kW4A8Tokens, p.m,
+                                                                   row_tile * kW4A8Rows, p.columns);
 }
 
 template <class C>
