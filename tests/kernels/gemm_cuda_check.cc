@@ -49,8 +49,13 @@ TEST(CudaGemm, WithoutADeviceItIsAnErrorThatSaysSo) {
   if (cuda_available(&why)) GTEST_SKIP() << "there is a device";
   EXPECT_FALSE(why.empty());
   const std::vector<float> w(64, 1.0f);
-  EXPECT_THROW(CudaPackedWeight(quantize_rtn(w.data(), 2, 32, Scheme::mxfp4(), 1.0f)),
-               UnsupportedError);
+  const QuantizedMatrix matrix = quantize_rtn(w.data(), 2, 32, Scheme::mxfp4(), 1.0f);
+  EXPECT_THROW(CudaPackedWeight{matrix}, UnsupportedError);
+  EXPECT_THROW(CudaW4A16Weight(pack_w4a16(matrix, Float16Type::kBFloat16)), UnsupportedError);
+  EXPECT_FALSE(cuda_block_scaled_available(&why));
+  EXPECT_FALSE(why.empty());
+  EXPECT_THROW(CudaW4A4Weight(pack_w4a4(matrix), Float16Type::kBFloat16), UnsupportedError);
+  EXPECT_THROW(CudaW4A8Weight(pack_w4a8(matrix), Float16Type::kBFloat16), UnsupportedError);
 }
 
 }  // namespace
